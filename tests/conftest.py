@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# A shell that runs the tests in the background has SIGINT ignored, and what is ignored stays so in every child: the
-# tests that press Ctrl-C need the default back.
+# A shell that runs the tests in the background ignores SIGINT, and children inherit this: restore the default for the
+# tests that send Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# No deadline, because no test may depend on the machine's speed; derandomised, so that two runs test the same.
+# No deadline, because tests must not depend on the machine's speed; derandomized, so that all runs test the same.
 settings.register_profile("stillmotion", deadline=None, derandomize=True, max_examples=25)
 settings.load_profile("stillmotion")
 

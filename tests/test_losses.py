@@ -1,4 +1,4 @@
-"""What is exported for other people's loops, and the examples that show how."""
+"""Losses that are exported for other training loops, and their doctests."""
 
 import doctest
 import inspect
@@ -13,7 +13,7 @@ FUNCTIONS = [name for name in losses.__all__ if inspect.isfunction(getattr(losse
 
 
 def examples(module):
-    return {result.name: result for result in doctest.DocTestFinder().find(module) if result.examples}
+    return {test.name: test for test in doctest.DocTestFinder().find(module) if test.examples}
 
 
 @pytest.mark.parametrize("module", [losses, contrastive, cycle, koopman], ids=lambda module: module.__name__)
@@ -40,10 +40,10 @@ def test_every_loss_has_an_example_and_a_type_for_each_argument(name):
 
 
 def test_every_loss_of_the_library_is_exported():
-    here = {
+    public_losses = {
         name
         for module in (contrastive, cycle, koopman)
         for name, function in inspect.getmembers(module, inspect.isfunction)
         if function.__module__ == module.__name__ and name.endswith("_loss")
     }
-    assert here <= set(losses.__all__)
+    assert public_losses <= set(losses.__all__)

@@ -26,9 +26,9 @@ def test_a_whole_set_is_said_to_be_one(hmdb51: Path) -> None:
 def test_what_is_missing_is_named_and_the_exit_code_tells(hmdb51: Path, tmp_path: Path) -> None:
     (hmdb51 / "dark" / "dark_0.mp4").unlink()
     (hmdb51 / "light" / "light_0.mp4").write_bytes(b"torn")
-    listed = tmp_path / "missing.txt"
-    command = Command("data", "verify", "hmdb51", str(hmdb51), "--failures-file", str(listed), "--num-workers", "1")
+    list_file = tmp_path / "missing.txt"
+    command = Command("data", "verify", "hmdb51", str(hmdb51), "--failures-file", str(list_file), "--num-workers", "1")
     assert command.wait() == 1
     assert command.stderr == ""
     assert "1 of 2 classes have no video:\n  dark\n1 unreadable:\n" in command.stdout
-    assert listed.read_text() == "dark\nlight/light_0\n"
+    assert list_file.read_text() == "dark\nlight/light_0\n"

@@ -34,7 +34,7 @@ LINES = {
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def encoder_paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("once")
     return {
         "RUN": Path(shutil.copytree(cached_run("k400-bod-simclr"), root / "run")),
@@ -46,24 +46,24 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("verb", LINES)
 def test_each_encoder_is_loaded_once(
-    verb: str, places: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    verb: str, encoder_paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = LINES[verb].replace("OUT", str(tmp_path / "out")).replace("QUICK", "--optim.epochs 1")
-    for word, place in places.items():
-        line = line.replace(word, str(place))
+    for word, path in encoder_paths.items():
+        line = line.replace(word, str(path))
     loaded: list[str] = []
     for name, kind in RUN_KINDS.items():
-        counted = _counting(kind.load, loaded)
-        monkeypatch.setitem(ENCODER_KINDS.builtin, name, type(kind)(kind.description, kind.matches, counted))
+        counting_load = count_loads(kind.load, loaded)
+        monkeypatch.setitem(ENCODER_KINDS.builtin, name, type(kind)(kind.description, kind.matches, counting_load))
         monkeypatch.setitem(ENCODER_KINDS._loaded, name, ENCODER_KINDS.builtin[name])
     cli_main.dispatch(line.split())
-    expected = [str(places[word]) for word in ("RUN", "OTHER") if str(places[word]) in line.split()]
+    expected = [str(encoder_paths[word]) for word in ("RUN", "OTHER") if str(encoder_paths[word]) in line.split()]
     assert sorted(loaded) == sorted(expected)
 
 
-def _counting(load, loaded):
-    def counted(named):
+def count_loads(load, loaded):
+    def counting_load(named):
         loaded.append(named.path)
         return load(named)
 
-    return counted
+    return counting_load

@@ -11,7 +11,7 @@ from support.davis_like import write_davis
 from stillmotion.cli.main import dispatch
 from stillmotion.errors import StillmotionError
 
-# What is typed, and what the message must contain. VIDEOS are labeled videos with one unreadable file.
+# Commands and parts of their error messages. VIDEOS are labeled videos with one unreadable file.
 ERRORS = {
     "pretain": "there is no verb 'pretain'; did you mean pretrain",
     "probe laptop --colour red": "there is no option --colour",

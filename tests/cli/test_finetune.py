@@ -23,11 +23,11 @@ def test_a_run_is_trained_tested_reported_and_an_encoder(tmp_path):
     assert json.loads((tmp_path / "run" / "results.json").read_text())["test_videos"] == 16
     page = tmp_path / "run" / "report.html"
     page.unlink()
-    probed = Command("probe", run, "--num-synthetic", "16", "--num-clips", "1")
-    reported = Command("report", run)
-    probed.expect_success()
-    reported.expect_success()
-    assert "trained" in probed.stdout
+    probe_command = Command("probe", run, "--num-synthetic", "16", "--num-clips", "1")
+    report_command = Command("report", run)
+    probe_command.expect_success()
+    report_command.expect_success()
+    assert "trained" in probe_command.stdout
     assert page.exists()
 
 

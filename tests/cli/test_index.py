@@ -21,7 +21,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def videos(home: Path) -> Path:
-    """Twelve videos, and a file that is none."""
+    """Write twelve videos and a file that is not a video."""
     root = write_class_folders(home / "videos", videos_per_class=6, num_frames=10, image_size=32)
     (root / "dark" / "broken.mp4").write_bytes(b"no video")
     return root
@@ -33,12 +33,12 @@ def typed(home: Path, *arguments: str | Path) -> Command:
 
 @pytest.fixture(scope="module")
 def indexed(home: Path, videos: Path) -> Path:
-    made = typed(home, "index", videos, "--encoder", ENCODER)
-    output = made.expect_success()
+    command = typed(home, "index", videos, "--encoder", ENCODER)
+    output = command.expect_success()
     assert f"13 videos in {videos}: 13 new, 0 changed, 0 removed" in output
     assert "1 unreadable video skipped:" in output
     assert str(videos / "dark" / "broken.mp4") in output
-    assert re.fullmatch(rf"12 segments of 12 videos in {home}/cache/stillmotion/videos-[0-9a-f]{{8}}\n", made.stdout)
+    assert re.fullmatch(rf"12 segments of 12 videos in {home}/cache/stillmotion/videos-[0-9a-f]{{8}}\n", command.stdout)
     return videos
 
 
@@ -62,7 +62,7 @@ def test_segments_are_found_by_appearance_by_motion_and_by_both(home: Path, inde
     rows = json.loads(search.stdout)
     assert len(rows) == 10
     for row in rows:
-        # Motion counts less what both segments are similar to their neighbors.
+        # Motion similarity is reduced by the similarity of both segments to their neighbors.
         assert row["similarity"] <= 0.7 * row["appearance"] + 0.3 * row["motion"] + 1e-5
         assert Path(row["file"]) == indexed / row["path"]
     content = page.read_text()

@@ -36,14 +36,14 @@ QUICK = (
 
 
 def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The installed script, for what needs no torch."""
+    """Run the installed script, for commands that do not need torch."""
     script = Path(sysconfig.get_path("scripts"), "stillmotion")
     return subprocess.run([str(script), *arguments], capture_output=True, text=True, timeout=120)
 
 
 @pytest.fixture(scope="module")
 def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ten videos in two classes, and a file that is none."""
+    """Write ten videos in two classes and a file that is not a video."""
     root = write_class_folders(
         tmp_path_factory.mktemp("videos") / "mine", videos_per_class=5, num_frames=16, image_size=32
     )
@@ -53,7 +53,7 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(videos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of the recipe that one gets without asking."""
+    """A run of the default recipe."""
     out = tmp_path_factory.mktemp("runs") / "mine"
     command = Command("pretrain", "--data", str(videos), "--out", str(out), *QUICK.split())
     words = command.expect_success()
@@ -67,7 +67,7 @@ def test_without_arguments_the_verbs_are_shown() -> None:
     assert overviews[0].stdout == overviews[1].stdout == overviews[2].stdout
     for verb in VERBS:
         assert f"\n  {verb} " in overviews[0].stdout
-    assert [done.returncode for done in overviews] == [0, 0, 0]
+    assert [process.returncode for process in overviews] == [0, 0, 0]
     assert typed("--version").stdout == typed("-V").stdout == f"{__version__}\n"
     assert typed("help", "browse").stdout == typed("browse", "--help").stdout
 
@@ -90,18 +90,20 @@ def test_every_verb_has_help_with_examples() -> None:
 
 
 def test_a_group_of_verbs_names_its_own_and_refuses_others() -> None:
-    for group, own in GROUPS.items():
+    for group, subcommands in GROUPS.items():
         for arguments in ([], ["--help"]):
             command = Command(group, *arguments)
             assert command.expect_success() == ""
-            assert all(f"\n  {group} {name} " in command.stdout for name in own)
-        for name in own:
+            assert all(f"\n  {group} {name} " in command.stdout for name in subcommands)
+        for name in subcommands:
             command = Command(group, name, "--help")
             assert command.expect_success() == ""
             assert f"stillmotion {group} {name}" in command.stdout
         complaint = typed(group, "nosuch")
         assert complaint.returncode == 2
-        assert complaint.stderr == f"stillmotion: there is no {group} 'nosuch'; choose one of {', '.join(own)}\n"
+        assert (
+            complaint.stderr == f"stillmotion: there is no {group} 'nosuch'; choose one of {', '.join(subcommands)}\n"
+        )
 
 
 def test_help_and_typing_errors_do_not_wait_for_torch() -> None:
@@ -117,7 +119,8 @@ for arguments in [[], ["nosuch"], *([verb, *more] for verb in sys.argv[1:] for m
 heavy = {"torch", "sklearn", "matplotlib", "transformers"} & sys.modules.keys()
 assert not heavy, heavy
 """
-    verbs = [v for v in VERBS if v not in ("pretrain", "transfer")]  # whose options are a configuration's fields
+    # Verbs whose options are the fields of a configuration.
+    verbs = [v for v in VERBS if v not in ("pretrain", "transfer")]
     process = subprocess.run([sys.executable, "-c", code, *verbs], capture_output=True, text=True, timeout=120)
     assert process.returncode == 0, process.stderr
 
@@ -165,7 +168,7 @@ def test_a_folder_of_videos_becomes_numbers_a_table_and_a_page(videos: Path, run
     assert re.search(r"^pretrained +dynamic ", probe.stdout, re.MULTILINE)
     assert broken in probe.stdout
 
-    # A terminal that shows colours shows how far the work is.
+    # A terminal with colours gets a progress bar.
     table = tmp_path / "deep" / "embeddings.parquet"
     embed = Command(
         "embed", str(run), "--data", str(videos), "--out", str(table), environment={"FORCE_COLOR": "1", "TERM": "xterm"}

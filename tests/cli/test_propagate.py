@@ -25,7 +25,8 @@ def test_labels_are_propagated_scored_and_drawn(tmp_path: Path) -> None:
     assert len(list((out / "masks" / "first").glob("*.png"))) == 8
     film = open_video(out / "overlays" / "first.mp4")
     assert len(film) == 8
-    red = film.get_frames([0])[0][8:16, 8:16].mean((0, 1))  # the first square's place, under the first object's red
+    # The position of the first square, covered by the red of the first object.
+    red = film.get_frames([0])[0][8:16, 8:16].mean((0, 1))
     assert red[0] > 150 > red[1]
 
 

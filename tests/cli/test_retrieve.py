@@ -13,7 +13,7 @@ from support.process import Command
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With a split that is never exactly zero: among zeros, everything is a tie."""
+    """A run whose components are never exactly zero, because zeros would all be ties."""
     folder = Path(shutil.copytree(cached_run("k400-bod-simclr"), tmp_path_factory.mktemp("runs") / "mine"))
     config = json.loads((folder / "config.json").read_text())
     config["method"]["static_dynamic"] |= {"method": "slow", "radius": 0.3}
@@ -23,7 +23,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve videos in two classes, and a file that is none."""
+    """Write twelve videos in two classes and a file that is not a video."""
     root = write_class_folders(
         tmp_path_factory.mktemp("videos") / "mine", videos_per_class=6, num_frames=10, image_size=32
     )

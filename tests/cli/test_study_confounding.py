@@ -16,8 +16,8 @@ SHORT = [
 
 @pytest.mark.slow
 def test_a_study_that_was_stopped_goes_on_and_says_what_it_found(tmp_path: Path) -> None:
-    asked = ("study", "confounding", "--out", str(tmp_path), *SHORT)
-    command = Command(*asked)
+    words = ("study", "confounding", "--out", str(tmp_path), *SHORT)
+    command = Command(*words)
     deadline = time.monotonic() + 100
     while not list((tmp_path / "runs").glob("*.json")):
         assert command.is_running, command.stderr
@@ -26,14 +26,14 @@ def test_a_study_that_was_stopped_goes_on_and_says_what_it_found(tmp_path: Path)
     command.send(signal.SIGINT)
     assert command.wait() == 130
     assert command.stderr.splitlines()[-1] == "stillmotion: stopped"
-    made = len(list((tmp_path / "runs").glob("*.json")))
-    assert 1 <= made < 6
+    num_runs = len(list((tmp_path / "runs").glob("*.json")))
+    assert 1 <= num_runs < 6
     assert not (tmp_path / "results.json").exists()
 
-    resumed = Command(*asked)
+    resumed = Command(*words)
     resumed.expect_success()
     lines = resumed.stdout.splitlines()
-    assert resumed.stderr.count("seed 0") == 6 - made
+    assert resumed.stderr.count("seed 0") == 6 - num_runs
     assert sum(line.startswith(("supported", "not supported")) for line in lines) == 15
     assert lines[-1] == f"written: {tmp_path}/report.html"
     assert len(json.loads((tmp_path / "results.json").read_text())["runs"]) == 6

@@ -14,14 +14,14 @@ SMALL = (
 
 def test_a_debug_recipe_trains_and_its_geometry_is_printed(tmp_path):
     run = str(tmp_path / "run")
-    trained = Command("transfer", "--recipe", "ijepa-b16", "--debug", "--out", run, *SMALL.split())
-    assert "step 8/8" in trained.expect_success()
-    assert f"stillmotion report {run}, geometry {run}" in trained.stdout
-    measured = Command(
+    transfer_command = Command("transfer", "--recipe", "ijepa-b16", "--debug", "--out", run, *SMALL.split())
+    assert "step 8/8" in transfer_command.expect_success()
+    assert f"stillmotion report {run}, geometry {run}" in transfer_command.stdout
+    geometry_command = Command(
         "geometry", "--encoder", run, "--max-videos", "4", "--n-resamples", "20", "--out", str(tmp_path / "g.json")
     )
-    measured.expect_success()
-    assert "change" in measured.stdout
+    geometry_command.expect_success()
+    assert "change" in geometry_command.stdout
     assert json.loads((tmp_path / "g.json").read_text())["num_videos"] == 4
 
 

@@ -1,4 +1,4 @@
-"""The verbs that CONTRIBUTING.md adds to the package, in the files that it names, work."""
+"""The example verbs of CONTRIBUTING.md work when they are added to the files that it names."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The package that docs/guides/extending.md writes, installed beside stillmotion and used."""
+"""The example package of docs/guides/extending.md can be installed and used."""
 
 import os
 import re
@@ -18,18 +18,20 @@ PAGE = Path(__file__).parents[2] / "docs" / "guides" / "extending.md"
 
 @pytest.fixture(scope="module")
 def extras(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the page's package, and its entry points as an installer would note them."""
+    """Write the package of the page and its entry points in the format of an installer."""
     folder = tmp_path_factory.mktemp("extras")
     page = PAGE.read_text()
     code = "\n\n".join(re.findall(r"```python\n(.*?)```", page, re.S))
     (folder / "stillmotion_extras.py").write_text(code)
     (toml,) = re.findall(r"```toml\n(.*?)```", page, re.S)
-    points = re.findall(r'\[project\.entry-points\."(.*?)"\]\n(\w+) = "(.*?)"', toml)
-    assert len(points) == 5
+    entry_points = re.findall(r'\[project\.entry-points\."(.*?)"\]\n(\w+) = "(.*?)"', toml)
+    assert len(entry_points) == 5
     info = folder / "stillmotion_extras-0.1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stillmotion-extras\nVersion: 0.1\n")
-    (info / "entry_points.txt").write_text("".join(f"[{group}]\n{name} = {value}\n" for group, name, value in points))
+    (info / "entry_points.txt").write_text(
+        "".join(f"[{group}]\n{name} = {value}\n" for group, name, value in entry_points)
+    )
     videos = folder / "videos"
     videos.mkdir()
     for name, label in {"a": "train jab", "b": "train hook", "c": "test jab"}.items():
@@ -40,14 +42,14 @@ def extras(tmp_path_factory: pytest.TempPathFactory) -> Path:
             fps=8,
             gop_size=4,
         )
-        half, kind = label.split()
-        with (videos / f"boxing_{half}.txt").open("a") as lines:
+        section, kind = label.split()
+        with (videos / f"boxing_{section}.txt").open("a") as lines:
             lines.write(f"{name} {kind}\n")
     return folder
 
 
 def run(extras: Path, *arguments: str, code: int = 0) -> str:
-    """What `stillmotion` answers with the package installed."""
+    """Run `stillmotion` with the package installed; returns its output."""
     environment = os.environ | {"PYTHONPATH": str(extras), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "stillmotion", *arguments]
     process = subprocess.run(command, env=environment, cwd=extras, capture_output=True, text=True, timeout=240)

@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Recipes that the row is about."""
+        """Recipes that the row describes."""
         included, _, excluded = (CODE.findall(part) for part in self.patterns.partition(", not "))
         names = [name for name in SECTIONS[self.section][1] if any(fnmatch(name, pattern) for pattern in included)]
         return [name for name in names if not any(fnmatch(name, pattern) for pattern in excluded)]
@@ -49,11 +49,11 @@ def rows() -> list[Row]:
     return result
 
 
-def parse(text: str, like: Any) -> Any:
-    """A value as the page writes it, converted to the type of the recipe's value."""
-    if isinstance(like, tuple):
+def parse(text: str, example: Any) -> Any:
+    """Convert a value of the page to the type of the recipe's value."""
+    if isinstance(example, tuple):
         return tuple(float(part) for part in text.split(","))
-    return text if isinstance(like, str) else float(text)
+    return text if isinstance(example, str) else float(text)
 
 
 def test_recipes_have_the_settings_of_their_rows() -> None:
@@ -63,12 +63,12 @@ def test_recipes_have_the_settings_of_their_rows() -> None:
             differing.append(f"{row.section}: {row.setting} has no recipes or no values")
         for name in row.names:
             config = get_recipe(name, verb=SECTIONS[row.section][0])
-            for place, text in row.values.items():
+            for field, text in row.values.items():
                 value: Any = config
-                for part in place.split("."):
+                for part in field.split("."):
                     value = getattr(value, part)
                 if value != parse(text, value):
-                    differing.append(f"{name}: {place} is {value}, the page says {text}")
+                    differing.append(f"{name}: {field} is {value}, the page says {text}")
     assert not differing, "\n".join(differing)
 
 

@@ -19,7 +19,7 @@ from stillmotion.training.transfer.task import transfer
 
 @pytest.fixture(scope="session")
 def encoder_specs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """An encoder of every kind: the smallest runs of the five verbs, a recipe, and three models from elsewhere."""
+    """Specs of an encoder of every kind: small runs of five verbs, a recipe, and three external models."""
     root = tmp_path_factory.mktemp("encoders")
     with small_pretrain.single_thread():
         pretrained = small_pretrain.train(small_pretrain.small_config("k400-bod-simclr"), root / "pretrain")
@@ -42,14 +42,14 @@ def encoder_specs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def class_videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two classes of three videos."""
+    """Write two classes of three videos."""
     return write_class_folders(tmp_path_factory.mktemp("videos") / "set", videos_per_class=3)
 
 
 def _transfer_run(output_dir: Path) -> Path:
     config = get_recipe("dinov2-b16", verb="transfer", debug=True)
-    drawn = replace(config.data.synthetic, num_videos=2, image_size=24, num_frames=8)
-    data = replace(config.data, image_size=24, synthetic=drawn)
+    synthetic = replace(config.data.synthetic, num_videos=2, image_size=24, num_frames=8)
+    data = replace(config.data, image_size=24, synthetic=synthetic)
     return transfer(replace(config, data=data, optim=replace(config.optim, batch_size=2, epochs=1)), output_dir)
 
 

@@ -1,4 +1,4 @@
-"""The encoder that needs no weights."""
+"""The encoder of color and optical flow, which needs no weights."""
 
 import cv2
 import numpy as np
@@ -21,27 +21,27 @@ def scene(size: int = 192, seed: int = 0) -> np.ndarray:
     return cv2.resize(noise, (size, size), interpolation=cv2.INTER_CUBIC).clip(0, 1)
 
 
-def panned(rows: int, columns: int, *, frames: int = 4, size: int = 128) -> torch.Tensor:
-    """A clip (1, 3, T, size, size) of a picture that moves by so many pixels from frame to frame."""
-    whole = scene()
-    cuts = [whole[32 - rows * t :, 32 - columns * t :][:size, :size] for t in range(frames)]
+def panning_clip(rows: int, columns: int, *, frames: int = 4, size: int = 128) -> torch.Tensor:
+    """Return a clip (1, 3, T, size, size) of a picture that moves by (rows, columns) pixels per frame."""
+    picture = scene()
+    cuts = [picture[32 - rows * t :, 32 - columns * t :][:size, :size] for t in range(frames)]
     return torch.from_numpy(np.stack(cuts)).movedim(-1, 0)[None]
 
 
 def half_moving() -> torch.Tensor:
-    clip = panned(0, 3)
-    clip[..., :80] = panned(0, 0)[..., :80]
+    clip = panning_clip(0, 3)
+    clip[..., :80] = panning_clip(0, 0)[..., :80]
     return clip
 
 
 def test_its_flow_is_how_far_a_picture_went_in_cells():
-    (displacements,), _ = load("flow").cell_motion(panned(2, -4))
+    (displacements,), _ = load("flow").cell_motion(panning_clip(2, -4))
     middle = displacements[:, 3:5, 3:7].mean((0, 1, 2)) * 128 / torch.tensor([8, 10])
     torch.testing.assert_close(middle, torch.tensor([2.0, -4.0]), atol=0.3, rtol=0)
 
 
 def test_the_motion_of_a_step_is_the_sum_over_its_frames():
-    clip = panned(0, 1, frames=31)
+    clip = panning_clip(0, 1, frames=31)
     (displacements,), (changes,) = load("flow").cell_motion(clip)
     assert displacements.shape == (15, 8, 10, 2)
     middle = displacements[:, 3:5, 3:7].mean((0, 1, 2)) * 128 / torch.tensor([8, 10])
@@ -53,7 +53,7 @@ def test_the_motion_of_a_step_is_the_sum_over_its_frames():
 
 
 def test_a_still_clip_has_no_motion_and_half_a_moving_picture_has():
-    encoder, still = load("flow"), panned(0, 0)
+    encoder, still = load("flow"), panning_clip(0, 0)
     assert encoder(still).motion.abs().max() == 0
     torch.testing.assert_close(encoder(half_moving()).motion.norm(dim=1), torch.tensor([2.0]).sqrt())
 
@@ -71,7 +71,7 @@ def test_colours_are_those_of_opencv_on_a_grid():
 
 def test_it_answers_every_verb_by_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "flow").mkdir()  # a folder of the same name is not what is meant
+    (tmp_path / "flow").mkdir()  # a folder of the same name is ignored
     encoder = load("flow@frames=4")
     assert (encoder.origin.spec, encoder.input_config.num_frames, encoder.eval_input.num_frames) == (
         "flow@frames=4",
@@ -94,7 +94,7 @@ def test_the_best_encoder_is_a_cached_model_or_flow(tmp_path, monkeypatch):
     for file in (model / "refs" / "main", snapshot / "config.json"):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("0" * 40)
-    assert default_encoder_spec() == "flow"  # its weights were not fetched
+    assert default_encoder_spec() == "flow"  # its weights are not available
     (snapshot / "model.safetensors").write_text("")
     assert default_encoder_spec() == "facebook/dino-vits16"
 

@@ -16,14 +16,14 @@ from stillmotion.errors import StillmotionError
 
 @pytest.fixture
 def folder(tmp_path):
-    """Two classes of three videos, one torn file among them, and one video without a class."""
+    """Write two classes of three videos, one of them truncated, and one video without a class."""
     folder = write_class_folders(tmp_path / "videos", videos_per_class=3)
     (folder / "dark" / "1.mp4").write_bytes(b"torn")
     (folder / "light" / "2.mp4").rename(folder / "loose.mp4")
     return folder
 
 
-def wanted(run, folder, clips):
+def expected_features(run, folder, clips):
     result = extract_features(load(run), VideoFolder(folder), num_clips=clips)
     return {name: result.vectors(name) for name in ("whole", "static", "dynamic")}
 
@@ -33,7 +33,7 @@ def test_parquet_holds_what_the_encoder_says(run, folder, tmp_path):
     out = export_embeddings(load(run), VideoDataConfig(folder), file, num_clips=2, loader=LoaderConfig(batch_size=2))
     table = pq.read_table(out.file)
     assert table.schema.field("static").type == pa.list_(pa.float32(), 32)
-    for name, vectors in wanted(run, folder, 2).items():
+    for name, vectors in expected_features(run, folder, 2).items():
         np.testing.assert_allclose(np.array(table[name].to_pylist()), vectors, atol=1e-5)
     names = [path.rsplit("/", 1)[1] for path in table["path"].to_pylist()]
     assert names == ["loose.mp4", "0.mp4", "2.mp4", "0.mp4", "1.mp4"]
@@ -50,7 +50,7 @@ def test_parquet_holds_what_the_encoder_says(run, folder, tmp_path):
 def test_npz_holds_the_same_and_no_pickles(run, folder, tmp_path):
     out = export_embeddings(load(run), VideoDataConfig(folder), tmp_path / "table.npz", num_clips=2)
     with np.load(out.file, allow_pickle=False) as table:
-        for name, vectors in wanted(run, folder, 2).items():
+        for name, vectors in expected_features(run, folder, 2).items():
             np.testing.assert_allclose(table[name], vectors, atol=1e-5)
         assert table["label"].tolist() == ["", "dark", "dark", "light", "light"]
         assert table["whole"].dtype == np.float32

@@ -23,18 +23,20 @@ def every_fifth_unreadable():
 @pytest.fixture(scope="module")
 def encoder():
     backbone = load("debug:k400-bod-simclr").backbone
-    return Encoder(backbone, input_config=INTAKE).eval()  # with the default split, never exactly zero
+    return Encoder(
+        backbone, input_config=INTAKE
+    ).eval()  # components of the default decomposition are never exactly zero
 
 
 def test_features_do_not_depend_on_batches(encoder):
     videos = SyntheticDataset(SyntheticConfig(num_videos=7))
-    one = extract_features(encoder, videos, num_clips=3, keep_frames=True, loader=LoaderConfig(batch_size=1))
-    all_ = extract_features(encoder, videos, num_clips=3, keep_frames=True, loader=LoaderConfig(batch_size=7))
-    assert one.whole.shape == (7, 3, 32)
-    assert one.frames.shape == (7, 8, 32)
+    batches_of_one = extract_features(encoder, videos, num_clips=3, keep_frames=True, loader=LoaderConfig(batch_size=1))
+    single_batch = extract_features(encoder, videos, num_clips=3, keep_frames=True, loader=LoaderConfig(batch_size=7))
+    assert batches_of_one.whole.shape == (7, 3, 32)
+    assert batches_of_one.frames.shape == (7, 8, 32)
     for name in ("whole", "static", "dynamic", "frames"):
-        np.testing.assert_allclose(getattr(one, name), getattr(all_, name), atol=1e-5)
-    np.testing.assert_allclose(one.frames.mean(1), one.whole[:, 0], atol=1e-5)
+        np.testing.assert_allclose(getattr(batches_of_one, name), getattr(single_batch, name), atol=1e-5)
+    np.testing.assert_allclose(batches_of_one.frames.mean(1), batches_of_one.whole[:, 0], atol=1e-5)
 
 
 def test_features_are_the_encoders_of_normalised_centre_clips(encoder):
@@ -66,11 +68,11 @@ def test_a_set_without_one_readable_video_is_an_error(encoder, tmp_path):
 
 def test_both_is_the_two_halves_normalised_side_by_side(encoder):
     features = extract_features(encoder, SyntheticDataset(SyntheticConfig(num_videos=3)), num_clips=2)
-    both = features.vectors("concat", average=False)
-    assert both.shape == (3, 2, 64)
-    np.testing.assert_allclose(np.linalg.norm(both[..., :32], axis=-1), 1, rtol=1e-5)
-    np.testing.assert_allclose(np.linalg.norm(both[..., 32:], axis=-1), 1, rtol=1e-5)
-    np.testing.assert_allclose(features.vectors("concat"), both.mean(1))
+    concatenated = features.vectors("concat", average=False)
+    assert concatenated.shape == (3, 2, 64)
+    np.testing.assert_allclose(np.linalg.norm(concatenated[..., :32], axis=-1), 1, rtol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(concatenated[..., 32:], axis=-1), 1, rtol=1e-5)
+    np.testing.assert_allclose(features.vectors("concat"), concatenated.mean(1))
     np.testing.assert_array_equal(features.vectors("static"), features.static.mean(1))
     with pytest.raises(StillmotionError, match="Unknown feature kind 'neither'"):
         features.vectors("neither")

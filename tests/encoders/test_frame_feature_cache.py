@@ -1,4 +1,4 @@
-"""Features of whole videos: what they are, that they are computed once, and what a kill leaves."""
+"""Features of every frame of a video are computed once, and an interrupted computation continues."""
 
 import os
 
@@ -34,7 +34,7 @@ def folder(tmp_path):
 
 
 def literal(encoder, video, *, hop):
-    """Each feature from a clip of its own, normalized by hand."""
+    """Compute each feature from its own clip, normalized by hand."""
     config, length = encoder.input_config, len(video)
     rows = []
     for t in range(0, length, hop):
@@ -74,48 +74,48 @@ def test_what_was_computed_is_not_computed_again(run, folder, tmp_path, monkeypa
     first = FrameFeatureCache(load(run), tmp_path / "kept")
     broken = first.compute_missing(folder)
     assert [name.rsplit("/", 1)[1] for name, _ in broken] == ["torn.mp4"]
-    kept = [first.load(folder, i) for i in (0, 1, 3, 4)]
+    stored = [first.load(folder, i) for i in (0, 1, 3, 4)]
     with pytest.raises(VideoError, match=r"torn\.mp4: no features on disk"):
         first.load(folder, 2)
 
-    def never(self, clips):
+    def fail(self, clips):
         raise AssertionError("computed again")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Encoder, "forward", never)
-        patch.setattr(FrameFeatureCache, "_embed", never)
+        patch.setattr(Encoder, "forward", fail)
+        patch.setattr(FrameFeatureCache, "_embed", fail)
         second = FrameFeatureCache(load(run), tmp_path / "kept")
         assert second.compute_missing(folder) == broken
-        for i, features in zip((0, 1, 3, 4), kept, strict=True):
+        for i, features in zip((0, 1, 3, 4), stored, strict=True):
             np.testing.assert_array_equal(second.load(folder, i), features)
 
 
 def test_a_killed_computation_goes_on_at_the_video_it_was_in(run, folder, tmp_path, monkeypatch):
-    whole = FrameFeatureCache(load(run), tmp_path / "whole")
-    whole.compute_missing(folder, batch_size=4)
-    killed = FrameFeatureCache(load(run), tmp_path / "killed")
+    uninterrupted = FrameFeatureCache(load(run), tmp_path / "whole")
+    uninterrupted.compute_missing(folder, batch_size=4)
+    interrupted = FrameFeatureCache(load(run), tmp_path / "killed")
     calls, embed = [], FrameFeatureCache._embed
 
-    def counted(self, clips):
+    def counting_forward(self, clips):
         calls.append(len(clips))
-        if len(calls) == 5:  # in the middle of the second video, whose pieces are 4, 4 and 3 long
+        if len(calls) == 5:  # in the middle of the second video, whose parts have 4, 4 and 3 frames
             raise KeyboardInterrupt
         return embed(self, clips)
 
     with monkeypatch.context() as patch:
-        patch.setattr(FrameFeatureCache, "_embed", counted)
+        patch.setattr(FrameFeatureCache, "_embed", counting_forward)
         with pytest.raises(KeyboardInterrupt):
-            killed.compute_missing(folder, batch_size=4)
-    assert len(list(killed.cache_dir.iterdir())) == 1
+            interrupted.compute_missing(folder, batch_size=4)
+    assert len(list(interrupted.cache_dir.iterdir())) == 1
     with record_progress() as progress:
-        killed.compute_missing(folder, batch_size=4)
+        interrupted.compute_missing(folder, batch_size=4)
     assert progress[-1] == (33, 33)
     for i in (0, 1, 3, 4):
-        np.testing.assert_array_equal(killed.load(folder, i), whole.load(folder, i))
+        np.testing.assert_array_equal(interrupted.load(folder, i), uninterrupted.load(folder, i))
 
 
 def test_what_changes_the_features_is_computed_anew(run, folder, tmp_path):
-    def computed(text=run, *, hop=4, untrained=False):
+    def is_computed(text=run, *, hop=4, untrained=False):
         encoder = load(text)
         features = FrameFeatureCache(
             encoder.untrained() if untrained else encoder, tmp_path / "kept", feature_stride=hop
@@ -124,31 +124,31 @@ def test_what_changes_the_features_is_computed_anew(run, folder, tmp_path):
             features.compute_missing(folder)
         return bool(progress)
 
-    assert [computed(), computed()] == [True, False]
-    assert computed(hop=5)
-    assert computed(untrained=True)
-    assert computed(f"{run}@frames=6")
+    assert [is_computed(), is_computed()] == [True, False]
+    assert is_computed(hop=5)
+    assert is_computed(untrained=True)
+    assert is_computed(f"{run}@frames=6")
     os.utime(folder.paths[0], (1, 1))
-    assert not computed()
+    assert not is_computed()
     alter_bytes_keep_mtime(folder.paths[0])
-    assert computed()
+    assert is_computed()
     weights = load_file(run / "checkpoint.safetensors")
     name = next(n for n in weights if n.startswith("online.backbone.") and n.endswith("weight"))
     save_file(weights | {name: weights[name] * 1.01}, run / "checkpoint.safetensors")
-    assert computed()
-    assert not computed()
+    assert is_computed()
+    assert not is_computed()
 
 
 def test_drawn_videos_of_one_name_but_another_look_are_told_apart(run, tmp_path):
     features = FrameFeatureCache(load(run), tmp_path)
-    plain, bare = (
+    textured, untextured = (
         SyntheticUntrimmedDataset(config, train=True)
         for config in (DRAWN, SyntheticUntrimmedConfig(num_train=1, actions_per_video=(1, 1)))
     )
-    features.compute_missing(plain)
-    features.compute_missing(bare)
-    assert plain.name(0) == bare.name(0)
-    assert len(features.load(plain, 0)) != len(features.load(bare, 0))
+    features.compute_missing(textured)
+    features.compute_missing(untextured)
+    assert textured.name(0) == untextured.name(0)
+    assert len(features.load(textured, 0)) != len(features.load(untextured, 0))
 
 
 def test_a_damaged_file_is_written_anew(run, tmp_path, caplog):
@@ -167,9 +167,11 @@ def test_a_damaged_file_is_written_anew(run, tmp_path, caplog):
 
 
 def test_worker_processes_change_nothing(run, folder, tmp_path):
-    alone, helped = (FrameFeatureCache(load(run), tmp_path / str(workers), feature_stride=4) for workers in (0, 1))
-    assert alone.compute_missing(folder) == helped.compute_missing(folder, num_workers=1)
-    np.testing.assert_array_equal(alone.load(folder, 3), helped.load(folder, 3))
+    in_process, with_workers = (
+        FrameFeatureCache(load(run), tmp_path / str(workers), feature_stride=4) for workers in (0, 1)
+    )
+    assert in_process.compute_missing(folder) == with_workers.compute_missing(folder, num_workers=1)
+    np.testing.assert_array_equal(in_process.load(folder, 3), with_workers.load(folder, 3))
 
 
 def test_a_hop_below_one_is_refused(run, tmp_path):

@@ -1,4 +1,4 @@
-"""A frozen image model and what was transferred from it are pooled alike where they are compared."""
+"""A frozen image model and its transfer runs use the same pooling where they are compared."""
 
 import shutil
 from dataclasses import replace
@@ -25,8 +25,8 @@ def dinov2(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def transferred(dinov2, tmp_path_factory):
-    """A run whose projection is kept as it began, which is the identity."""
+def transfer_run(dinov2, tmp_path_factory):
+    """Return a transfer run whose projection is still the identity."""
     config = TRANSFER_RECIPES.get("dinov2-b16", debug=True)
     synthetic = replace(config.data.synthetic, num_videos=4, image_size=28, num_frames=8)
     config = replace(
@@ -45,9 +45,9 @@ def clips():
     return torch.rand(2, 3, 2, 28, 28, generator=torch.Generator().manual_seed(0))
 
 
-def test_beside_a_transfer_run_a_frozen_model_pools_its_patches(dinov2, transferred, caplog):
+def test_beside_a_transfer_run_a_frozen_model_pools_its_patches(dinov2, transfer_run, caplog):
     caplog.set_level("INFO", "stillmotion")
-    frozen, run = load_comparable([dinov2, transferred])
+    frozen, run = load_comparable([dinov2, transfer_run])
     assert frozen.origin.spec == f"{dinov2}@pool=mean"
     assert len(caplog.messages) == 1
     assert "Using the mean of patches" in caplog.messages[0]
@@ -56,8 +56,8 @@ def test_beside_a_transfer_run_a_frozen_model_pools_its_patches(dinov2, transfer
         assert not torch.allclose(load(dinov2)(clips()).whole, run(clips()).whole, atol=1e-2)
 
 
-def test_a_spec_that_sets_its_pooling_keeps_it_with_a_warning(dinov2, transferred, caplog):
-    frozen, _ = load_comparable([f"{dinov2}@pool=cls,frames=2", transferred])
+def test_a_spec_that_sets_its_pooling_keeps_it_with_a_warning(dinov2, transfer_run, caplog):
+    frozen, _ = load_comparable([f"{dinov2}@pool=cls,frames=2", transfer_run])
     assert frozen.backbone.token_pool == "cls"
     assert "add @pool=mean" in caplog.messages[0]
 
@@ -68,18 +68,18 @@ def test_without_a_transfer_run_every_model_keeps_its_pooling(dinov2, caplog):
     assert not caplog.messages
 
 
-def test_a_transfer_run_pools_patches_and_says_that_it_has_no_class_token(transferred):
-    assert load(f"{transferred}@pool=mean").origin.options == {"pool": "mean"}
+def test_a_transfer_run_pools_patches_and_says_that_it_has_no_class_token(transfer_run):
+    assert load(f"{transfer_run}@pool=mean").origin.options == {"pool": "mean"}
     with pytest.raises(StillmotionError, match="has no class token"):
-        load(f"{transferred}@pool=cls")
+        load(f"{transfer_run}@pool=cls")
 
 
-def test_kept_epochs_of_a_transfer_are_rows_of_geometry(transferred, dinov2, tmp_path):
-    encoders = [load(f"{transferred}@epoch=1"), load(transferred)]
+def test_kept_epochs_of_a_transfer_are_rows_of_geometry(transfer_run, dinov2, tmp_path):
+    encoders = [load(f"{transfer_run}@epoch=1"), load(transfer_run)]
     config = GeometryConfig(max_videos=3, n_resamples=10, image_size=28)
     report = evaluate_geometry(encoders, VideoDataConfig("synthetic"), config)
-    assert set(report.rows) == {"frozen", f"{transferred.name}@epoch=1", transferred.name}
+    assert set(report.rows) == {"frozen", f"{transfer_run.name}@epoch=1", transfer_run.name}
     with pytest.raises(StillmotionError, match="no saved weights of epoch 2"):
-        load(f"{transferred}@epoch=2")
-    copy = shutil.copytree(transferred, tmp_path / "copy")
+        load(f"{transfer_run}@epoch=2")
+    copy = shutil.copytree(transfer_run, tmp_path / "copy")
     assert load(f"{copy}@epoch=1").run_dir == copy / "checkpoints" / "epoch-0001"

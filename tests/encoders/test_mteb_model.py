@@ -16,7 +16,7 @@ DATASET = SyntheticDataset(SyntheticConfig(num_videos=12, num_frames=16), seed=3
 
 
 class FakeDecoder:
-    """Frames with the interface of torchcodec's VideoDecoder."""
+    """Array of frames with the interface of torchcodec's VideoDecoder."""
 
     def __init__(self, frames: torch.Tensor) -> None:
         self._frames, self.metadata = frames, types.SimpleNamespace(average_fps=30.0)
@@ -70,8 +70,8 @@ def test_mteb_evaluates_an_encoder_on_a_task_of_its_own() -> None:
         n_experiments, samples_per_label = 1, 1
 
         def load_data(self, **kwargs: object) -> None:
-            part = {"video": [frames(i).tolist() for i in range(12)], "label": DATASET.labels["trajectory"].tolist()}
-            split = datasets.Dataset.from_dict(part).with_format("torch")
+            columns = {"video": [frames(i).tolist() for i in range(12)], "label": DATASET.labels["trajectory"].tolist()}
+            split = datasets.Dataset.from_dict(columns).with_format("torch")
             self.dataset, self.data_loaded = datasets.DatasetDict({"train": split, "test": split}), True
 
     model = MTEBVideoModel(load("flow"), "motion")

@@ -19,8 +19,8 @@ SIZE = "32"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A file and a folder of one model, and videos."""
+def work_dir(tmp_path_factory):
+    """Write the checkpoint file and the folder of one model, and videos."""
     root = tmp_path_factory.mktemp("originals")
     save_checkpoint("dino", root / "dino.pth")
     load_original_checkpoint(root / "dino.pth", "dino").save_pretrained(root / "folder")
@@ -28,8 +28,8 @@ def place(tmp_path_factory):
     return root
 
 
-def texts(place: Path) -> dict[str, str]:
-    return {"file": f"dino:{place / 'dino.pth'}", "folder": str(place / "folder")}
+def specs(work_dir: Path) -> dict[str, str]:
+    return {"file": f"dino:{work_dir / 'dino.pth'}", "folder": str(work_dir / "folder")}
 
 
 def typed(*words: object) -> None:
@@ -37,13 +37,13 @@ def typed(*words: object) -> None:
         stillmotion.cli.main.dispatch([str(word) for word in words])
 
 
-def read(file: Path):
+def read_rows(file: Path):
     return json.loads(file.read_text())
 
 
-def test_retrieve(place, capsys):
-    words = ("--data", place / "videos", "--num-clips", "1", "--protocol", "leave-one-out")
-    encoders = [f"{text}@size={SIZE},frames=4" for text in texts(place).values()]
+def test_retrieve(work_dir, capsys):
+    words = ("--data", work_dir / "videos", "--num-clips", "1", "--protocol", "leave-one-out")
+    encoders = [f"{text}@size={SIZE},frames=4" for text in specs(work_dir).values()]
     typed("retrieve", "--encoder", *encoders, *words)
     rows = [
         line.split()[1:]
@@ -54,18 +54,18 @@ def test_retrieve(place, capsys):
     assert rows[:2] == rows[2:]
 
 
-def test_geometry_before_and_after_transfer(place, tmp_path):
-    for name, text in texts(place).items():
+def test_geometry_before_and_after_transfer(work_dir, tmp_path):
+    for name, text in specs(work_dir).items():
         words = ("--recipe", "debug:dino-b16", "--encoder", text, "--data.synthetic.num-videos", "4")
         words += ("--data.image-size", SIZE)
         typed("transfer", *words, "--optim.epochs", "1", "--optim.batch-size", "2", "--out", tmp_path / name)
-        words = ("--data", place / "videos", "--num-frames", "3", "--n-resamples", "20", "--image-size", SIZE)
+        words = ("--data", work_dir / "videos", "--num-frames", "3", "--n-resamples", "20", "--image-size", SIZE)
         typed("geometry", *("--encoder", text, tmp_path / name, *words, "--out", tmp_path / f"{name}.json"))
-    first, second = (read(tmp_path / f"{name}.json")["rows"] for name in texts(place))
-    assert [*first] == ["frozen", "file"]  # the run and its frozen model are of one group
-    for row, other in zip(first.values(), second.values(), strict=True):
+    first, second = (read_rows(tmp_path / f"{name}.json")["rows"] for name in specs(work_dir))
+    assert [*first] == ["frozen", "file"]  # the run and its frozen model are in one group
+    for row, other_row in zip(first.values(), second.values(), strict=True):
         for metric, estimate in row["metrics"].items():
-            assert estimate == pytest.approx(other["metrics"][metric], rel=1e-3)
-    weights = [load_file(tmp_path / name / "checkpoint.safetensors") for name in texts(place)]
+            assert estimate == pytest.approx(other_row["metrics"][metric], rel=1e-3)
+    weights = [load_file(tmp_path / name / "checkpoint.safetensors") for name in specs(work_dir)]
     for name, value in weights[0].items():
         torch.testing.assert_close(value, weights[1][name], atol=1e-4, rtol=1e-3)

@@ -49,10 +49,10 @@ def test_a_full_text_names_the_same_encoder_from_any_folder(run, dinov2, i3d, tm
 def test_a_network_from_elsewhere_sees_pixels_in_its_own_normalisation(dinov2):
     encoder = load(dinov2)
     pixels = np.random.default_rng(0).integers(0, 256, (8, 42, 42, 3), np.uint8)
-    own = normalize_clip(pixels, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    normalized = normalize_clip(pixels, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     with torch.no_grad():
         result = encoder(normalize_clip(pixels, *encoder.input_config.normalization)[None])
-        expected = encoder.backbone(own[None])
+        expected = encoder.backbone(normalized[None])
     torch.testing.assert_close(result.frames, expected, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(result.whole, expected.mean(1), atol=1e-4, rtol=1e-4)
     assert result.static.shape == result.dynamic.shape == (1, 32)

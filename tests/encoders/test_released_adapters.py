@@ -1,4 +1,4 @@
-"""Checkpoints that the authors of image-to-video transfer released: an image model and its projection in one file."""
+"""Released checkpoints of image-to-video transfer, with an image model and its projection in one file."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ from stillmotion.models.pretrained.frozen_image_model import ImageModelConfig, l
 
 
 class AdapterBlock(nn.Module):
-    """The projection under the names of the authors' module."""
+    """The projection with the parameter names of the authors' module."""
 
     def __init__(self, width: int, num_layers: int) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class AdapterBlock(nn.Module):
 
 
 def write_released(file, kind, num_layers=1):
-    """Write what the authors' training saves; returns the network and the projection."""
+    """Write a checkpoint as the authors' training saves it; returns the network and the projection."""
     network = build_network(kind)
     width = next(p for p in network.parameters() if p.ndim == 4).shape[0]
     torch.manual_seed(1)

@@ -1,4 +1,4 @@
-"""Networks at their original strides, whose clips have too few time steps for halves."""
+"""Networks with their original strides, whose clips have too few time steps for a decomposition."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ SHORT = {"method.model.per_frame_features": False}
 
 @pytest.fixture(scope="module")
 def short(tmp_path_factory):
-    """A run whose four frames are two time steps."""
+    """Return a run whose four frames give two time steps."""
     return train(small_config("k400-vicreg", SHORT), tmp_path_factory.mktemp("short") / "run")
 
 
@@ -40,11 +40,11 @@ def test_it_embeds_the_whole_alone(short, class_videos, video, tmp_path):
 
 
 def test_it_is_probed_and_searched_by_the_whole_alone(short, class_videos):
-    halves = TrainTestConfig(str(class_videos))
-    assert list(evaluate_linear_probe(load(short), halves, LinearProbeConfig(num_clips=1)).accuracy["pretrained"]) == [
-        "whole"
-    ]
-    (scores,) = (result.scores for result in evaluate_retrieval([load(short)], halves).values())
+    split_config = TrainTestConfig(str(class_videos))
+    assert list(
+        evaluate_linear_probe(load(short), split_config, LinearProbeConfig(num_clips=1)).accuracy["pretrained"]
+    ) == ["whole"]
+    (scores,) = (result.scores for result in evaluate_retrieval([load(short)], split_config).values())
     assert list(scores) == ["whole"]
 
 

@@ -1,4 +1,4 @@
-"""`study still-clips`: what is left of a dynamic half where the clip stands still."""
+"""`study still-clips`: the dynamic component of clips without motion."""
 
 import json
 from dataclasses import replace
@@ -20,7 +20,7 @@ DRAWN = VideoDataConfig("synthetic")
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Of a method with halves, with frames replicated beyond a clip's ends and with zeros."""
+    """Runs of a method with a decomposition, with replicate and with zero padding in time."""
     root = tmp_path_factory.mktemp("still")
     config = small_config("k400-bod-simclr")
     return {

@@ -47,7 +47,7 @@ def test_a_network_that_makes_one_step_of_a_clip_has_tubes_and_the_same_encoder_
         overrides={"method.model.per_frame_features": False, "method.model.stage_channels": (4, 4, 4)}
     )
     encoder = load(train(strided, tmp_path / "run")).with_input(image_size=24)
-    assert encoder.backbone(still(encoder)).shape[1] == 1
+    assert encoder.backbone(zero_clip(encoder)).shape[1] == 1
     result = explain_class(
         [encoder, encoder], videos / "dark/0.mp4", tmp_path / "out", class_name="dark", probe_data=str(videos)
     )
@@ -56,7 +56,7 @@ def test_a_network_that_makes_one_step_of_a_clip_has_tubes_and_the_same_encoder_
     assert list(result["encoders"]) == ["run", "run (2)"]
 
 
-def still(encoder):
+def zero_clip(encoder):
     return torch.zeros(
         1, 3, encoder.input_config.num_frames, encoder.input_config.image_size, encoder.input_config.image_size
     )

@@ -1,4 +1,4 @@
-"""A class's row: of a fine-tuned head, or of a probe; and the tube that it makes of a map."""
+"""The weights of a class, of a fine-tuned head or of a probe, and the saliency tube that they give."""
 
 import numpy as np
 import pytest
@@ -24,10 +24,10 @@ def test_a_tube_of_a_heads_row_averages_to_the_score_that_the_run_gives(pool, tm
     clip = torch.rand(3, 4, 16, 16)
     features = last_feature_map(encoder, clip)
     scores = classifier(clip[None])[0].detach()
-    place = rows.class_names.index("circling")
+    class_index = rows.class_names.index("circling")
     tube = saliency_tube(features, rows.for_class("circling"))
     summed = tube.mean() if pool == "mean" else tube.mean((1, 2)).sum()
-    torch.testing.assert_close(summed + rows.bias[place], scores[place])
+    torch.testing.assert_close(summed + rows.bias[class_index], scores[class_index])
     torch.testing.assert_close(rows.predict_proba(features.mean((2, 3)).T), scores.softmax(0))
 
 

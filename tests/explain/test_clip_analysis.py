@@ -42,18 +42,18 @@ def test_a_short_video_is_named_with_what_would_help():
 def test_what_is_found_is_what_its_parts_say_of_the_clip():
     video = ArrayReader(pixels())
     result = analyze_clip(identity_encoder(input_config=INTAKE), video, with_tubes=True)
-    # The frames are as high as a clip is: what is seen is the middle of each, normalised.
+    # The frames are as high as the clip, so the input is the normalized centre of each.
     clip = torch.from_numpy(pixels()[[3, 5, 7, 9], :, 2:10].transpose(3, 0, 1, 2) / 255).float().sub(0.45).div(0.225)
     first = torch.from_numpy(pixels()[[0, 2, 4, 6], :, 2:10].transpose(3, 0, 1, 2) / 255).float().sub(0.45).div(0.225)
     reference = unit_directions(identity_encoder()(first[None]))
-    for part in EMBEDDING_PARTS:
-        target = cosine_target(part, reference[part])
-        assert result.target_cosine[part] == pytest.approx(target(identity_encoder()(clip[None])).item(), abs=1e-5)
+    for name in EMBEDDING_PARTS:
+        target = cosine_target(name, reference[name])
+        assert result.target_cosine[name] == pytest.approx(target(identity_encoder()(clip[None])).item(), abs=1e-5)
         np.testing.assert_allclose(
-            result.saliency["grad-cam"][part], clip_grad_cam(identity_encoder(), clip, target), atol=1e-5
+            result.saliency["grad-cam"][name], clip_grad_cam(identity_encoder(), clip, target), atol=1e-5
         )
         np.testing.assert_allclose(
-            result.saliency["tubes"][part], clip_saliency_tube(identity_encoder(), clip, reference[part]), atol=1e-5
+            result.saliency["tubes"][name], clip_saliency_tube(identity_encoder(), clip, reference[name]), atol=1e-5
         )
     assert result.modes.amplitudes.shape == (3, 4)
     assert result.temporal_similarity.shape == (4, 4)

@@ -14,7 +14,7 @@ from stillmotion.report.images import thumbnail_uri
 def test_nearest_are_by_centred_cosine_and_never_the_query():
     angles = np.array([0.0, 0.1, 0.3, 1.5])
     ring = np.stack([np.cos(angles), np.sin(angles)], 1)
-    far_away = np.concatenate([ring, -ring]) + 100.0  # all cosines are 1 until the mean is taken off
+    far_away = np.concatenate([ring, -ring]) + 100.0  # all cosines are 1 unless the mean is subtracted
     assert nearest_videos(far_away, [0, 2], k=2).tolist() == [[1, 2], [1, 0]]
 
 

@@ -76,12 +76,12 @@ def test_similarity_may_be_to_another_video_or_to_the_mean_of_a_class(run, video
     itself = explain_videos(encoder, dark, tmp_path / "a", target=SaliencyTarget(reference_video=str(dark)))
     agreement = itself["videos"][0]["target_cosine"]
     assert [agreement["whole"], agreement["dynamic"]] == pytest.approx([1, 1], abs=1e-5)
-    assert agreement["static"] in (0, pytest.approx(1, abs=1e-5))  # noise may have no static half at all
-    other = explain_videos(encoder, dark, tmp_path / "b", target=SaliencyTarget(reference_video=str(light)))
-    assert other["target"] == "the video 0.mp4"
+    assert agreement["static"] in (0, pytest.approx(1, abs=1e-5))  # noise may have no static component
+    report = explain_videos(encoder, dark, tmp_path / "b", target=SaliencyTarget(reference_video=str(light)))
+    assert report["target"] == "the video 0.mp4"
     mean = explain_videos(encoder, dark, tmp_path / "c", target=SaliencyTarget(reference_folder=str(videos / "light")))
     assert mean["target"] == "the mean of 1 video in light"
-    assert mean["videos"][0]["target_cosine"] == pytest.approx(other["videos"][0]["target_cosine"], abs=1e-5)
+    assert mean["videos"][0]["target_cosine"] == pytest.approx(report["videos"][0]["target_cosine"], abs=1e-5)
 
 
 def test_a_run_of_drawn_videos_shows_some_of_them(run, tmp_path):
@@ -96,7 +96,7 @@ def test_what_cannot_be_explained_is_told_in_one_line(run, videos, tmp_path):
     torn.write_bytes(b"torn")
     video, out = str(videos / "dark/0.mp4"), str(tmp_path / "out")
     (tmp_path / "file").write_text("")
-    wrong = {
+    mistakes = {
         (str(torn), "--out", out): "torn.mp4: cannot be decoded",
         (str(tmp_path / "none.mp4"), "--out", out): "none.mp4: no such file",
         (video, "--out", out, "--stride", "2"): "14 frames; a clip of 8 frames at stride 2 spans 15",
@@ -106,6 +106,6 @@ def test_what_cannot_be_explained_is_told_in_one_line(run, videos, tmp_path):
         (*f"{video} --out {out} --reference-video {video} --reference-folder {videos}".split(),): "cannot be combined",
         (video, "--out", out, "--stride", "1", "--reference-folder", str(torn.parent / "file")): "list",
     }
-    for typed, words in wrong.items():  # one after the other, since they share a folder
+    for typed, words in mistakes.items():  # in sequence, because they share a folder
         assert words in Command("explain", str(run), *typed).expect_error()
     assert not (tmp_path / "out" / "report.html").exists()

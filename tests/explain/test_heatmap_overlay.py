@@ -58,7 +58,7 @@ def test_panels_stand_side_by_side_and_play_as_h264(tmp_path):
     assert page.shape[1] % 2 == page.shape[2] % 2 == 0
     assert (page[:, -10, 15] == 40).all()
     assert (page[:, -10, 50] == 200).all()
-    assert page[:, :20].min() < 100  # the names are written
+    assert page[:, :20].min() < 100  # the names are drawn
     with av.open(str(write_video(tmp_path / "film.mp4", page, fps=12.5))) as container:
         stream = container.streams.video[0]
         assert (stream.codec_context.name, stream.pix_fmt, stream.average_rate) == ("h264", "yuv420p", 12.5)

@@ -10,7 +10,7 @@ from stillmotion.report.plot_style import GRAY
 
 
 def linear_system(frames=7):
-    """Frames (frames, 3) of a still part beside a rotation by 0.5 radian: all of one length."""
+    """Return frames (frames, 3) of equal length: a constant and a rotation by 0.5 rad per frame."""
     t = 0.5 * np.arange(frames)
     return np.stack([np.full(frames, 2.0), np.cos(t), np.sin(t)], 1)
 
@@ -20,7 +20,7 @@ def test_modes_have_the_eigenvalues_of_the_operator():
     unit = torch.nn.functional.normalize(torch.from_numpy(frames), dim=-1)
     expected = koopman.eigenvalues(unit[None], ridge=1e-3)[0].numpy()
     result = koopman_modes(frames, ridge=1e-3).eigenvalues
-    # Conjugates are equally far from 1, and come in either order.
+    # Conjugates are equally far from 1, so their order is arbitrary.
     np.testing.assert_allclose(np.sort_complex(result), np.sort_complex(expected), atol=1e-9)
     np.testing.assert_allclose(np.abs(result - 1), np.abs(expected - 1), atol=1e-9)
 
@@ -57,11 +57,11 @@ def test_the_strongest_modes_are_drawn_in_the_same_colours_in_both_figures():
     assert axes.get_title(loc="left") == "1 of 4 eigenvalues within ξ of 1"
     dots = axes.collections[0]
     np.testing.assert_allclose(dots.get_offsets(), np.stack([values.real, values.imag], 1))
-    drawn = [tuple(colour) for colour in dots.get_facecolor()]
-    assert drawn[1] == drawn[2]
-    assert len(set(drawn)) == 3
-    assert drawn == [to_rgba(lines[i].get_color()) for i in (0, 1, 1, 2)]
-    assert to_rgba(GRAY) not in drawn
+    colours = [tuple(colour) for colour in dots.get_facecolor()]
+    assert colours[1] == colours[2]
+    assert len(set(colours)) == 3
+    assert colours == [to_rgba(lines[i].get_color()) for i in (0, 1, 1, 2)]
+    assert to_rgba(GRAY) not in colours
 
 
 def test_two_frames_have_no_modes():

@@ -17,7 +17,7 @@ def test_grad_cam_of_a_linear_score_is_the_one_computed_by_hand():
     clip = torch.zeros(3, 4, 2, 2)
     clip[0, 1] = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     clip[1, 1] = torch.tensor([[2.0, 0.0], [0.0, 6.0]])
-    # The score is 8·(2·channel 0 - channel 1) of the mean frame: each of 16 places has the weights 1 and -1/2.
+    # The score is 8·(2·channel 0 - channel 1) of the mean frame: each of 16 positions has the weights 1 and -1/2.
     result = clip_grad_cam(identity_encoder(), clip, lambda e: (e.whole * torch.tensor([16.0, -8.0, 0.0])).sum())
     expected = torch.zeros(4, 2, 2)
     expected[1] = torch.tensor([[0.0, 2.0], [3.0, 1.0]])
@@ -30,19 +30,19 @@ def test_grad_cam_is_zero_at_times_that_the_score_does_not_look_at():
     assert result[[0, 1, 3, 4]].abs().max() == 0
 
 
-@pytest.mark.parametrize("part", EMBEDDING_PARTS)
-def test_grad_cam_of_similarity_has_the_weights_of_finite_differences(part):
+@pytest.mark.parametrize("name", EMBEDDING_PARTS)
+def test_grad_cam_of_similarity_has_the_weights_of_finite_differences(name):
     encoder, clip = identity_encoder(), noise(3, 5, 2, 3, seed=1).abs() + 0.2
-    target = cosine_target(part, noise(3, seed=2))
+    target = cosine_target(name, noise(3, seed=2))
     frames = clip.double().mean((2, 3)).T[None]
 
     def score(t, d, step):
         moved = frames.clone()
         moved[0, t, d] += step
-        # Of the split itself: what an encoder embeds is single precision.
+        # Differentiates the decomposition itself, because embeddings of an encoder are in single precision.
         unit = torch.nn.functional.normalize(moved, dim=-1)
         static, dynamic = decompose(unit, encoder.static_dynamic)
-        vector = {"whole": moved.mean(1), "static": static, "dynamic": dynamic}[part]
+        vector = {"whole": moved.mean(1), "static": static, "dynamic": dynamic}[name]
         return torch.nn.functional.cosine_similarity(vector, noise(3, seed=2)[None].double()).item()
 
     slope = torch.tensor([[(score(t, d, 1e-6) - score(t, d, -1e-6)) / 2e-6 for t in range(5)] for d in range(3)])
@@ -64,8 +64,8 @@ def test_every_backbone_has_maps_of_the_clips_size(name):
     side = max(32, encoder.backbone.min_size)
     clip = noise(3, 8, side, side)
     reference = noise(encoder.backbone.out_features)
-    for part in EMBEDDING_PARTS if name.startswith("small") else EMBEDDING_PARTS[2:]:
-        result = clip_grad_cam(encoder, clip, cosine_target(part, reference))
+    for embedding_part in EMBEDDING_PARTS if name.startswith("small") else EMBEDDING_PARTS[2:]:
+        result = clip_grad_cam(encoder, clip, cosine_target(embedding_part, reference))
         assert result.shape == (8, side, side)
         assert result.min() >= 0
         assert result.max() > 0

@@ -12,7 +12,7 @@ from stillmotion.explain.spectrum_plots import (
 
 
 def turning(angle, *, clips=3, frames=8):
-    """Unit frames (clips, frames, 2) that turn by this angle each."""
+    """Return unit frames (clips, frames, 2) that rotate by this angle per frame."""
     t = np.arange(frames) * angle + np.arange(clips)[:, None]
     return np.stack([np.cos(t), np.sin(t)], -1)
 

@@ -1,4 +1,4 @@
-"""Boxes against literal loops: overlap, crops, and RoIAlign sample by sample."""
+"""Boxes against literal loops: overlap, crops and RoIAlign."""
 
 import math
 
@@ -14,12 +14,12 @@ from stillmotion.functional.boxes import box_area, box_iou, crop_boxes, flip_box
 def literal_overlap(a, b):
     wide = max(0.0, min(a[2], b[2]) - max(a[0], b[0]))
     tall = max(0.0, min(a[3], b[3]) - max(a[1], b[1]))
-    own, other = ((box[2] - box[0]) * (box[3] - box[1]) for box in (a, b))
-    return wide * tall / (own + other - wide * tall) if wide * tall else 0.0
+    area, other_area = ((box[2] - box[0]) * (box[3] - box[1]) for box in (a, b))
+    return wide * tall / (area + other_area - wide * tall) if wide * tall else 0.0
 
 
 def literal_sample(plane, y, x):
-    """Bilinear between the four cells around (y, x), as RoIAlign's first implementation has it."""
+    """Bilinear interpolation at (y, x) as in the original implementation of RoIAlign."""
     height, width = plane.shape
     if y < -1 or y > height or x < -1 or x > width:
         return 0.0
@@ -113,21 +113,21 @@ def box_lists():
 
 @given(box_lists(), box_lists())
 def test_overlap_is_intersection_over_union(a, b):
-    left, right = (torch.tensor(boxes, dtype=torch.float64).reshape(-1, 4) for boxes in (a, b))
+    first, second = (torch.tensor(boxes, dtype=torch.float64).reshape(-1, 4) for boxes in (a, b))
     expected = [[literal_overlap(x, y) for y in b] for x in a]
-    np.testing.assert_allclose(box_iou(left, right), np.array(expected).reshape(len(a), len(b)), atol=1e-12)
+    np.testing.assert_allclose(box_iou(first, second), np.array(expected).reshape(len(a), len(b)), atol=1e-12)
 
 
 def test_boxes_follow_their_pixels_through_crop_resize_and_flip():
     frame = torch.zeros(40, 60)
     frame[12:30, 20:44] = 1
     boxes = torch.tensor([[20.0, 12, 44, 30], [0, 0, 5, 5]])
-    part = frame[10:34, 8:40].repeat_interleave(2, 0).repeat_interleave(3, 1).flip(1)
-    moved, seen = crop_boxes(boxes, top=10, left=8, height=24, width=32)
-    moved = flip_boxes(scale_boxes(moved, 2, 3), width=96)
-    assert seen.tolist() == [True, False]
-    left, top, right, bottom = moved[0].int().tolist()
-    drawn = torch.zeros_like(part)
-    drawn[top:bottom, left:right] = 1
-    assert torch.equal(drawn, part)
-    assert box_area(moved)[0] == part.sum()
+    cropped = frame[10:34, 8:40].repeat_interleave(2, 0).repeat_interleave(3, 1).flip(1)
+    cropped_boxes, is_visible = crop_boxes(boxes, top=10, left=8, height=24, width=32)
+    cropped_boxes = flip_boxes(scale_boxes(cropped_boxes, 2, 3), width=96)
+    assert is_visible.tolist() == [True, False]
+    left, top, right, bottom = cropped_boxes[0].int().tolist()
+    filled = torch.zeros_like(cropped)
+    filled[top:bottom, left:right] = 1
+    assert torch.equal(filled, cropped)
+    assert box_area(cropped_boxes)[0] == cropped.sum()

@@ -16,7 +16,7 @@ from stillmotion.functional.classification import (
 )
 
 
-def drawn(videos=200, classes=7, seed=0):
+def random_scores(videos=200, classes=7, seed=0):
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(videos, classes, generator=generator, dtype=torch.float64)
     return scores, torch.randint(classes, (videos,), generator=generator)
@@ -24,13 +24,13 @@ def drawn(videos=200, classes=7, seed=0):
 
 @pytest.mark.parametrize("k", [1, 2, 5])
 def test_top_k_is_scikit_learns(k):
-    scores, labels = drawn()
+    scores, labels = random_scores()
     expected = top_k_accuracy_score(labels, scores, k=k, labels=np.arange(7))
     assert topk_accuracy(scores, labels, k) == pytest.approx(expected, abs=1e-12)
 
 
 def test_top_5_of_three_classes_counts_every_video_of_a_trained_class():
-    scores, labels = drawn(classes=3)
+    scores, labels = random_scores(classes=3)
     labels[:50] = -1
     assert topk_accuracy(scores, labels, 5) == pytest.approx(0.75)
 
@@ -40,7 +40,7 @@ def test_equal_scores_rank_by_their_place():
 
 
 def test_confusion_is_scikit_learns_and_leaves_unknown_labels_out():
-    scores, labels = drawn()
+    scores, labels = random_scores()
     predicted = scores.argmax(1)
     expected = sklearn_confusion_matrix(labels, predicted, labels=np.arange(7))
     np.testing.assert_array_equal(confusion_matrix(predicted, labels, 7), expected)
@@ -51,7 +51,7 @@ def test_confusion_is_scikit_learns_and_leaves_unknown_labels_out():
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_loss_is_torchs_cross_entropy_with_label_smoothing(smoothing):
-    scores, labels = drawn()
+    scores, labels = random_scores()
     targets = smooth_one_hot(labels, 7, smoothing=smoothing).double()
     torch.testing.assert_close(targets.sum(1), torch.ones(200, dtype=torch.float64), atol=1e-6, rtol=0)
     expected = F.cross_entropy(scores, labels, label_smoothing=smoothing)
@@ -66,8 +66,8 @@ def test_pairs_are_mixed_with_each_other_and_with_nobody_else():
     torch.testing.assert_close(mixed[1], 0.25 * clips[1] + 0.75 * clips[0])
     torch.testing.assert_close(mixed[2:4], clips[2:4])
     torch.testing.assert_close(mixed[4], mixed[5])
-    halves = [mixup_pairs(clips[:2], shares[:1]), mixup_pairs(clips[2:], shares[1:])]
-    torch.testing.assert_close(torch.cat(halves), mixed)
+    mixed_halves = [mixup_pairs(clips[:2], shares[:1]), mixup_pairs(clips[2:], shares[1:])]
+    torch.testing.assert_close(torch.cat(mixed_halves), mixed)
 
 
 def test_an_odd_batch_cannot_be_mixed():

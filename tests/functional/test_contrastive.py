@@ -69,7 +69,7 @@ def test_byol_is_one_less_the_literal_mean_cosine(v):
 
 
 def literal_sinkhorn(scores, epsilon, iterations):
-    """SwAV's own code: probabilities, prototypes and samples normalised in turn."""
+    """The code of SwAV's authors: normalizes prototypes and samples in turn."""
     q = np.exp(scores / epsilon).T
     k, n = q.shape
     q /= q.sum()
@@ -200,16 +200,16 @@ def test_a_contrast_needs_two_views_and_vicreg_two_videos():
 
 @pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
 def test_an_eased_half_is_itself_and_its_gradient_shrinks_with_its_length(power):
-    half, mean = embeddings(6, 5).requires_grad_(), embeddings(6, 5, seed=1)
+    component, mean = embeddings(6, 5).requires_grad_(), embeddings(6, 5, seed=1)
     with torch.no_grad():
-        half[0] = 0
-        half[1] *= 100  # longer than the mean frame: left as it is
-    eased = contrastive.rescale_gradient(half, mean, power=power)
-    assert torch.equal(eased, half)
-    (plain,) = torch.autograd.grad(half.square().sum(), half)
-    (result,) = torch.autograd.grad(eased.square().sum(), half)
-    share = (half.norm(dim=1) / mean.norm(dim=1)).clamp(max=1) ** power
-    torch.testing.assert_close(result, share[:, None] * plain)
+        component[0] = 0
+        component[1] *= 100  # longer than the mean frame, so unchanged
+    eased = contrastive.rescale_gradient(component, mean, power=power)
+    assert torch.equal(eased, component)
+    (unscaled,) = torch.autograd.grad(component.square().sum(), component)
+    (result,) = torch.autograd.grad(eased.square().sum(), component)
+    share = (component.norm(dim=1) / mean.norm(dim=1)).clamp(max=1) ** power
+    torch.testing.assert_close(result, share[:, None] * unscaled)
 
 
 def test_with_power_one_a_loss_of_directions_moves_short_and_long_halves_alike():
@@ -217,8 +217,8 @@ def test_with_power_one_a_loss_of_directions_moves_short_and_long_halves_alike()
     direction = direction / direction.norm() * mean.norm()
     sizes = []
     for share in (1.0, 1e-3):
-        half = (share * direction).requires_grad_()
-        z = contrastive.rescale_gradient(half, mean, power=1.0)
+        component = (share * direction).requires_grad_()
+        z = contrastive.rescale_gradient(component, mean, power=1.0)
         torch.nn.functional.cosine_similarity(z, toward).sum().backward()
-        sizes.append(half.grad.norm())
+        sizes.append(component.grad.norm())
     torch.testing.assert_close(sizes[0], sizes[1])

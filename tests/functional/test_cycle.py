@@ -35,21 +35,23 @@ def test_dot_products_are_cosines_of_tokens_of_length_one_and_flatter_of_shorter
     a, b, c = (draw(1, 5, 4, seed=s) for s in range(3))
     unit = [x / x.norm(dim=-1, keepdim=True) for x in (a, b, c)]
     torch.testing.assert_close(cycle_loss(*unit, similarity="dot"), cycle_loss(a, b, c))
-    halves = [x / 2 for x in unit]
-    torch.testing.assert_close(cycle_loss(*halves, similarity="dot"), cycle_loss(a, b, c, temperature=0.12))
+    half_vectors = [x / 2 for x in unit]
+    torch.testing.assert_close(cycle_loss(*half_vectors, similarity="dot"), cycle_loss(a, b, c, temperature=0.12))
 
 
 def test_a_walk_over_distinct_patches_comes_home_wherever_they_went():
     a = draw(1, 6, 8)
-    moved = a[:, torch.randperm(6, generator=torch.Generator().manual_seed(1))]
-    assert cycle_loss(a, moved, a).max() < 1e-3
-    assert cycle_accuracy(a, moved, a).item() == 1
-    assert cycle_accuracy(a, moved, a.roll(1, 1)).item() == 0
+    permuted = a[:, torch.randperm(6, generator=torch.Generator().manual_seed(1))]
+    assert cycle_loss(a, permuted, a).max() < 1e-3
+    assert cycle_accuracy(a, permuted, a).item() == 1
+    assert cycle_accuracy(a, permuted, a.roll(1, 1)).item() == 0
 
 
 def test_patches_that_are_all_alike_come_home_by_chance():
-    same = torch.ones(1, 7, 3, dtype=torch.float64)
-    torch.testing.assert_close(cycle_loss(same, same, same), torch.full((1, 7), 7.0).double().log())
+    equal_tokens = torch.ones(1, 7, 3, dtype=torch.float64)
+    torch.testing.assert_close(
+        cycle_loss(equal_tokens, equal_tokens, equal_tokens), torch.full((1, 7), 7.0).double().log()
+    )
 
 
 def test_loss_stays_finite_where_probabilities_vanish():
@@ -62,8 +64,8 @@ def test_loss_stays_finite_where_probabilities_vanish():
 def test_gradients_are_right():
     views = [draw(2, 4, 3, seed=s).requires_grad_() for s in range(3)]
     assert torch.autograd.gradcheck(lambda *v: cycle_loss(*v, temperature=0.3), views)
-    for how in ("kl", "mse"):
-        assert torch.autograd.gradcheck(lambda a, b, how=how: separability_loss(a, b, metric=how), views[:2])
+    for loss in ("kl", "mse"):
+        assert torch.autograd.gradcheck(lambda a, b, loss=loss: separability_loss(a, b, metric=loss), views[:2])
 
 
 def test_separability_is_the_literal_divergence_of_channels():

@@ -18,8 +18,8 @@ def draw(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def apart(a, b):
-    """Eq. 47 and 51 by loops."""
+def literal_distance(a, b):
+    """Distance of two embeddings by Eq. 47 and 51, by loops."""
     return float(np.mean([np.linalg.norm(x - y) for x, y in zip(a.numpy(), b.numpy(), strict=True)]))
 
 
@@ -30,19 +30,19 @@ def inter_distance(z):
 
 def test_distances_between_videos_are_the_equations():
     z = draw(5, 3, 4)
-    pairs = [apart(z[u], z[v]) for u, v in itertools.combinations(range(5), 2)]
+    pairs = [literal_distance(z[u], z[v]) for u, v in itertools.combinations(range(5), 2)]
     centre = z.mean(0)
-    radius = max(apart(z[u], centre) for u in range(5))
+    radius = max(literal_distance(z[u], centre) for u in range(5))
     assert inter_distance(z).item() == pytest.approx(np.mean(pairs) / (2 * radius))
-    assert inter_video_distances(z)[1, 3].item() == pytest.approx(apart(z[1], z[3]))
-    assert video_radii(z)[2].item() == pytest.approx(apart(z[2], centre))
+    assert inter_video_distances(z)[1, 3].item() == pytest.approx(literal_distance(z[1], z[3]))
+    assert video_radii(z)[2].item() == pytest.approx(literal_distance(z[2], centre))
 
 
 def test_distances_within_a_video_are_the_equations():
     z = draw(6, 3, 4)
     for step in (1, 2):
-        mean = np.mean([apart(z[t], z[t + step]) for t in range(6 - step)])
-        radius = max(apart(z[t], z.mean(0)) for t in range(6))
+        mean = np.mean([literal_distance(z[t], z[t + step]) for t in range(6 - step)])
+        radius = max(literal_distance(z[t], z.mean(0)) for t in range(6))
         distance, ratio = intra_video_distance(z, step=step)
         assert distance.item() == pytest.approx(mean)
         assert ratio.item() == pytest.approx(mean / (2 * radius))
@@ -51,16 +51,16 @@ def test_distances_within_a_video_are_the_equations():
 def test_distances_by_the_authors_are_those_of_loops():
     z = draw(11, 5, 4)
     pairs = []
-    for t in range(3, 7):  # without three frames at either end
+    for t in range(3, 7):  # without three frames at each end
         nearest = sorted(min(float((a - b).norm()) for b in z[t + 1]) for a in z[t])
         pairs.append(sum(nearest[:2]) / 2)
-    every = z.reshape(-1, 4)
-    radius = max(float((token - every.mean(0)).norm()) for token in every)
+    tokens = z.reshape(-1, 4)
+    radius = max(float((token - tokens.mean(0)).norm()) for token in tokens)
     distance, ratio = intra_video_nearest_token_distance(z)
     assert distance.item() == pytest.approx(np.mean(pairs))
     assert ratio.item() == pytest.approx(np.mean(pairs) / (2 * radius))
     for u in range(11):
-        assert max_token_radii(z)[u].item() == pytest.approx(max(float((a - every.mean(0)).norm()) for a in z[u]))
+        assert max_token_radii(z)[u].item() == pytest.approx(max(float((a - tokens.mean(0)).norm()) for a in z[u]))
 
 
 def test_distances_do_not_depend_on_scale_and_place():

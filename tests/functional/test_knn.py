@@ -10,7 +10,7 @@ from stillmotion.functional.knn import knn_search, retrieval_average_precision
 
 
 def cosines(x, y):
-    """The whole matrix, in float64."""
+    """All cosines, in float64."""
     x, y = x.numpy().astype(np.float64), y.numpy().astype(np.float64)
     return (x / np.linalg.norm(x, axis=1, keepdims=True)) @ (y / np.linalg.norm(y, axis=1, keepdims=True)).T
 
@@ -31,18 +31,18 @@ def test_top_k_is_the_head_of_the_sorted_cosines(block):
 
 def test_a_query_is_not_its_own_answer():
     x = vectors(40, 5)
-    own = torch.arange(40)
-    own[7] = -1  # this one is no reference
-    numbers = knn_search(x, x, k=39, self_index=own, max_similarities=1)[1]
+    indices = torch.arange(40)
+    indices[7] = -1  # the query itself is not a reference
+    numbers = knn_search(x, x, k=39, self_index=indices, max_similarities=1)[1]
     expected = cosines(x, x)
-    expected[own[own >= 0], own[own >= 0]] = -np.inf
+    expected[indices[indices >= 0], indices[indices >= 0]] = -np.inf
     np.testing.assert_array_equal(numbers, np.argsort(-expected, axis=1)[:, :39])
     assert numbers[7, 0] == 7
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=30), st.data())
 def test_of_equals_the_lower_number_comes_first(values, data):
-    """Directions a quarter turn apart: their cosines are 1, 0 and -1 exactly, and most are ties."""
+    """The directions differ by quarter turns: their cosines are exactly 1, 0 and -1, with many ties."""
     turns = torch.tensor([[1.0, 0], [0, 1], [-1, 0], [0, -1]])
     references = turns[values] * torch.arange(1, len(values) + 1)[:, None]
     k = data.draw(st.integers(1, len(values)))
@@ -53,19 +53,19 @@ def test_of_equals_the_lower_number_comes_first(values, data):
 
 
 def test_vectors_of_zeros_are_as_near_to_all_and_not_ranked_by_number():
-    """Labels are in order, as those of folders are: by number, all queries would be given the first class."""
+    """Labels are sorted, as those of folders: ranking ties by number would give all queries the first class."""
     labels = torch.arange(300) // 100
     nothing, something = torch.zeros(300, 4), vectors(300, 4)
     for x, y in ((nothing, something), (something, nothing), (nothing, nothing)):
         similarities, numbers = knn_search(x, y, k=1)
-        assert 0.2 < (labels[numbers[:, 0]] == labels).double().mean() < 0.47  # 5 deviations round chance
+        assert 0.2 < (labels[numbers[:, 0]] == labels).double().mean() < 0.47  # 5 standard deviations around chance
         assert similarities.abs().max() < 1e-29
         assert len(numbers.unique()) > 100
         torch.testing.assert_close(numbers, knn_search(x, y, k=1)[1])
         precision = retrieval_average_precision(x, y, labels, labels)
         assert abs(float(precision.mean()) - 1 / 3) < 0.03
-    half = torch.cat([vectors(20, 4), nothing[:20]])
-    best, result = knn_search(vectors(1, 4), half, k=40)
+    references = torch.cat([vectors(20, 4), nothing[:20]])
+    best, result = knn_search(vectors(1, 4), references, k=40)
     assert (best.diff() <= 0).all()
     assert (best[result >= 20].abs() < 1e-29).all()
 

@@ -20,14 +20,14 @@ every_method = pytest.mark.parametrize(("method", "pooling"), SPLITS)
 
 
 def wandering(b=3, t=6, m=12, *, seed=0, dtype=torch.float64):
-    """Clips that drift from a start of their own: some eigenvalues near 1, some far from it."""
+    """Return clips that drift from random starts: some eigenvalues are near 1, some far from it."""
     draw = torch.Generator().manual_seed(seed)
     steps = torch.randn(b, t, m, generator=draw, dtype=torch.float64)
     return (0.4 * steps.cumsum(1) + 1.5 * torch.randn(b, 1, m, generator=draw, dtype=torch.float64)).to(dtype)
 
 
 def linear_system(operator, *, m=12, t=6, seed=0):
-    """A clip (1, t, m) that follows x_{t+1} = A x_t in the span of orthonormal directions."""
+    """Return a clip (1, t, m) with x_{t+1} = A x_t in the span of orthonormal directions."""
     draw = torch.Generator().manual_seed(seed)
     order = len(operator)
     basis = torch.linalg.qr(torch.randn(m, order, generator=draw, dtype=torch.float64)).Q
@@ -44,7 +44,7 @@ def rotation(angle, size=1.0):
     return size * torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()]).reshape(2, 2)
 
 
-def stacked(reference, clips, **options):
+def stack_reference(reference, clips, **options):
     return [torch.stack(component) for component in zip(*(reference(clip, **options) for clip in clips), strict=True)]
 
 
@@ -53,10 +53,10 @@ def stacked(reference, clips, **options):
 @pytest.mark.parametrize("radius", [0.2, 0.4])
 def test_hard_split_is_the_literal_one_as_the_ridge_vanishes(method, pooling, radius):
     clips = wandering()
-    inside = (koopman.eigenvalues(clips, ridge=1e-12) - 1).abs() < radius
-    assert inside.any()
-    assert not inside.all()
-    expected = stacked(literal.decompose, clips, radius=radius, pooling=pooling)
+    is_static = (koopman.eigenvalues(clips, ridge=1e-12) - 1).abs() < radius
+    assert is_static.any()
+    assert not is_static.all()
+    expected = stack_reference(literal.decompose, clips, radius=radius, pooling=pooling)
     errors = []
     for ridge in (1e-6, 1e-12):
         result = koopman.decompose(clips, radius=radius, method=method, pooling=pooling, ridge=ridge, nodes=128)
@@ -68,7 +68,7 @@ def test_hard_split_is_the_literal_one_as_the_ridge_vanishes(method, pooling, ra
 @pytest.mark.parametrize("method", ["eig", "riesz"])
 def test_eq21_is_the_literal_split_of_the_ridge_operator_at_any_ridge(method):
     clips = wandering()
-    expected = stacked(literal.decompose, clips, radius=0.3, pooling="eq21", ridge=1e-2)
+    expected = stack_reference(literal.decompose, clips, radius=0.3, pooling="eq21", ridge=1e-2)
     result = koopman.decompose(clips, radius=0.3, method=method, pooling="eq21", ridge=1e-2, nodes=256)
     torch.testing.assert_close(result, tuple(expected), atol=1e-7, rtol=1e-7)
 
@@ -77,7 +77,7 @@ def test_eq21_is_the_literal_split_of_the_ridge_operator_at_any_ridge(method):
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
 def test_slow_split_is_its_literal_formula(pooling, order):
     clips = wandering()
-    expected = stacked(literal.slow_decompose, clips, radius=0.3, filter_order=order, pooling=pooling)
+    expected = stack_reference(literal.slow_decompose, clips, radius=0.3, filter_order=order, pooling=pooling)
     result = koopman.decompose(clips, radius=0.3, filter_order=order, pooling=pooling, ridge=1e-13)
     torch.testing.assert_close(result, tuple(expected), atol=1e-7, rtol=1e-7)
 
@@ -151,7 +151,7 @@ def test_components_follow_scale_order_of_clips_and_rotation_of_channels(method,
     if pooling != "rms":
         torch.testing.assert_close(moved[1] / scale, components[1][order] @ turn, atol=1e-9, rtol=1e-9)
         return
-    # The rms is taken channel by channel: it keeps its length under a rotation, and follows a permutation.
+    # The rms is computed per channel: a rotation keeps its length, and a permutation permutes it.
     torch.testing.assert_close(moved[1].norm(dim=1) / abs(scale), components[1][order].norm(dim=1))
     permuted = koopman.decompose(scale * clips[order].flip(2), method=method, pooling=pooling)[1]
     torch.testing.assert_close(permuted / abs(scale), components[1][order].flip(1), atol=1e-9, rtol=1e-9)
@@ -212,8 +212,8 @@ def test_a_nearly_still_clip_has_no_dynamic_component_and_a_zero_gradient_of_it(
 
 
 def rotating_systems(count=64, *, m=128, t=8, rotations=4):
-    """Two windows at random starts of each of several exact linear systems, (count, 2, t, m): a constant of length 4
-    and rotations of 0.5 to 1.7 rad a frame with amplitudes of 0.5 to 1.5, in random orthonormal bases."""
+    """Return two windows at random starts of exact linear systems, (count, 2, t, m): a constant of length 4 and
+    rotations of 0.5 to 1.7 rad per frame with amplitudes of 0.5 to 1.5, in random orthonormal bases."""
     draw = torch.Generator().manual_seed(0)
 
     def uniform(low, high, *shape):
@@ -334,4 +334,4 @@ def test_nan_in_a_clip_is_nan_in_both_its_components_and_in_no_other(method, fra
     for component in koopman.decompose(clips, method=method):
         assert not component[0].isfinite().any()
         assert component[1].isfinite().all()
-    assert not any(part.isfinite() for part in koopman.prediction_loss(clips))
+    assert not any(loss.isfinite() for loss in koopman.prediction_loss(clips))

@@ -45,5 +45,5 @@ def test_eigenvalues_of_known_linear_systems_are_recovered_as_by_pydmd(name):
     for known in (np.linalg.eigvals(system), DMD(svd_rank=order).fit(frames.T).eigs):
         distances = abs(result[:, None] - known)
         assert distances.min(0).max() < 1e-4
-    # What the system does not have is 0: seven transitions, but fewer modes.
+    # The remaining eigenvalues are 0: there are seven transitions but fewer modes.
     assert np.sort(abs(result))[: 7 - order].max(initial=0) < 1e-4

@@ -42,14 +42,14 @@ def test_orthogonality_is_the_literal_norm_above_its_minimum(m, ridge):
 
 @given(seed=st.integers(0, 1000))
 def test_no_part_is_negative(seed):
-    parts = koopman.prediction_loss(random_clips(seed=seed))
-    assert parts.prediction >= 0
-    assert parts.orthogonality >= 0
+    losses = koopman.prediction_loss(random_clips(seed=seed))
+    assert losses.prediction >= 0
+    assert losses.orthogonality >= 0
 
 
 def test_total_is_the_weighted_sum_of_its_parts():
-    parts = koopman.prediction_loss(random_clips(), orthogonality=0.3)
-    torch.testing.assert_close(parts.total, parts.prediction + 0.3 * parts.orthogonality)
+    losses = koopman.prediction_loss(random_clips(), orthogonality=0.3)
+    torch.testing.assert_close(losses.total, losses.prediction + 0.3 * losses.orthogonality)
 
 
 def test_without_a_ridge_only_held_out_frames_are_predicted_badly():
@@ -62,10 +62,10 @@ def test_a_rotation_is_predicted_and_orthogonal():
     angles = torch.arange(8, dtype=torch.float64)[None, :, None] * torch.tensor([0.5, 1.3], dtype=torch.float64)
     clip = torch.cat([angles.cos(), angles.sin()], 2)
     for hold_out in (0, 2, "leave-one-out"):
-        parts = koopman.prediction_loss(clip, hold_out=hold_out, ridge=1e-9)
-        assert parts.prediction < 1e-12
+        losses = koopman.prediction_loss(clip, hold_out=hold_out, ridge=1e-9)
+        assert losses.prediction < 1e-12
     # K is orthogonal on its 4 dimensions; the literal norm is 0, which lies n - M above M - n.
-    torch.testing.assert_close(parts.orthogonality, torch.tensor(3.0, dtype=torch.float64), atol=1e-6, rtol=0)
+    torch.testing.assert_close(losses.orthogonality, torch.tensor(3.0, dtype=torch.float64), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("hold_out", HOLD_OUTS)
@@ -97,9 +97,9 @@ def test_first_and_second_derivatives_are_those_of_finite_differences(hold_out, 
 def test_difficult_clips_have_a_finite_loss_and_gradient(kind):
     for hold_out, relative in itertools.product((0, 1, "leave-one-out"), (True, False)):
         clips = difficult_clips()[kind].requires_grad_()
-        parts = koopman.prediction_loss(clips, hold_out=hold_out, relative=relative)
-        assert all(part.isfinite() for part in parts)
-        parts.total.backward()
+        losses = koopman.prediction_loss(clips, hold_out=hold_out, relative=relative)
+        assert all(loss.isfinite() for loss in losses)
+        losses.total.backward()
         assert clips.grad.isfinite().all()
 
 
@@ -112,12 +112,12 @@ def test_a_loss_that_does_not_fit_its_dtype_is_infinite_and_a_relative_one_fits(
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_loss_and_gradient_keep_the_frames_dtype(dtype):
     clips = random_clips(dtype=dtype).requires_grad_()
-    parts = koopman.prediction_loss(clips)
+    losses = koopman.prediction_loss(clips)
     exact = koopman.prediction_loss(clips.detach().double())
-    for part, value in zip(parts, exact, strict=True):
-        assert part.dtype == dtype
-        torch.testing.assert_close(part.double(), value, atol=0, rtol=2 * torch.finfo(dtype).eps)
-    parts.total.backward()
+    for loss, value in zip(losses, exact, strict=True):
+        assert loss.dtype == dtype
+        torch.testing.assert_close(loss.double(), value, atol=0, rtol=2 * torch.finfo(dtype).eps)
+    losses.total.backward()
     assert clips.grad.dtype == dtype
 
 
@@ -126,8 +126,8 @@ def test_autocast_leaves_loss_and_gradient_alone():
     results = []
     for enabled in (False, True):
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
-            parts = koopman.prediction_loss(clips)
-        results.append((*parts, *torch.autograd.grad(parts.total, clips)))
+            losses = koopman.prediction_loss(clips)
+        results.append((*losses, *torch.autograd.grad(losses.total, clips)))
     torch.testing.assert_close(results[0], results[1], atol=0, rtol=0)
 
 

@@ -20,7 +20,7 @@ PREFILTERS = [None, torch.float16, torch.bfloat16, torch.int8]
 
 
 def literal(query, context, *, k, radius, disk):
-    """Every query against every cell of the context, one by one."""
+    """Match every query with every cell of the context, one by one."""
     h, w, _ = query.shape
     values, cells = torch.full((h, w, k), -torch.inf, dtype=query.dtype), torch.zeros(h, w, k, dtype=torch.long)
     for y in range(h):
@@ -29,8 +29,8 @@ def literal(query, context, *, k, radius, disk):
             for number, (c, v, u) in enumerate(
                 (c, v, u) for c in range(len(context)) for v in range(h) for u in range(w)
             ):
-                away = (v - y) ** 2 + (u - x) ** 2 < radius**2 if disk else max(abs(v - y), abs(u - x)) <= radius
-                if away:
+                is_near = (v - y) ** 2 + (u - x) ** 2 < radius**2 if disk else max(abs(v - y), abs(u - x)) <= radius
+                if is_near:
                     result.append((float(query[y, x] @ context[c, v, u]), number))
             for i, (value, number) in enumerate(sorted(result, reverse=True)[:k]):
                 values[y, x, i], cells[y, x, i] = value, number
@@ -51,24 +51,27 @@ def literal(query, context, *, k, radius, disk):
 def test_the_matches_are_those_of_a_search_through_every_cell(c, h, w, k, radius, disk, block, prefilter):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(label_propagation, "_BLOCK", block)
-        every = frames(c + 1, h, w)
+        all_frames = frames(c + 1, h, w)
         k = min(k, c * h * w)
-        result = find_nearest_cells(every[-1], every[:-1], k=k, radius=radius, circular=disk, prefilter_dtype=prefilter)
-        values, cells = literal(every[-1], every[:-1], k=k, radius=radius, disk=disk)
+        result = find_nearest_cells(
+            all_frames[-1], all_frames[:-1], k=k, radius=radius, circular=disk, prefilter_dtype=prefilter
+        )
+        values, cells = literal(all_frames[-1], all_frames[:-1], k=k, radius=radius, disk=disk)
     torch.testing.assert_close(result.similarity, values)
-    known = values > -torch.inf
-    assert torch.equal(result.indices[known], cells[known])
+    is_match = values > -torch.inf
+    assert torch.equal(result.indices[is_match], cells[is_match])
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-6, 1e6])
 @pytest.mark.parametrize("prefilter", PREFILTERS[1:])
 @pytest.mark.parametrize("mean", [0.0, 3.0, -3.0])
 def test_a_prefilter_does_not_change_the_matches(mean, prefilter, scale):
-    # Around a common mean, all similarities lie closer together than 8 bits can tell; or all are below 0.
-    every = scale * (frames(6, 5, 8, d=80) + torch.tensor([mean] + [0.0] * 79))
-    every[-1, :, :, 0] = every[-1, :, :, 0].abs()
+    # With a common mean, similarities differ by less than 8 bits can resolve; or all are negative.
+    all_frames = scale * (frames(6, 5, 8, d=80) + torch.tensor([mean] + [0.0] * 79))
+    all_frames[-1, :, :, 0] = all_frames[-1, :, :, 0].abs()
     full, short = (
-        find_nearest_cells(every[-1], every[:-1], k=5, radius=3, prefilter_dtype=dtype) for dtype in (None, prefilter)
+        find_nearest_cells(all_frames[-1], all_frames[:-1], k=5, radius=3, prefilter_dtype=dtype)
+        for dtype in (None, prefilter)
     )
     assert torch.equal(full.indices, short.indices)
     torch.testing.assert_close(full.similarity, short.similarity, atol=1e-12 * scale**2, rtol=0)
@@ -76,31 +79,33 @@ def test_a_prefilter_does_not_change_the_matches(mean, prefilter, scale):
 
 @pytest.mark.parametrize("prefilter", PREFILTERS[1:])
 def test_cells_of_very_different_lengths_keep_their_matches(prefilter):
-    every = frames(4, 5, 8, d=80) * torch.logspace(-8, 3, 40, dtype=torch.float64).view(5, 8, 1)
-    full, short = (find_nearest_cells(every[-1], every[:-1], k=5, prefilter_dtype=dtype) for dtype in (None, prefilter))
+    all_frames = frames(4, 5, 8, d=80) * torch.logspace(-8, 3, 40, dtype=torch.float64).view(5, 8, 1)
+    full, short = (
+        find_nearest_cells(all_frames[-1], all_frames[:-1], k=5, prefilter_dtype=dtype) for dtype in (None, prefilter)
+    )
     assert torch.equal(full.indices, short.indices)
 
 
-@pytest.mark.parametrize(("prefilter", "most"), [(torch.float16, 6), (torch.bfloat16, 12), (torch.int8, 30)])
-def test_a_prefilter_leaves_few_cells_and_all_of_the_best(prefilter, most):
-    every = frames(4, 12, 12, d=384)
-    queries, context = every[-1].flatten(0, 1)[:40], every[:-1].flatten(1, 2)
+@pytest.mark.parametrize(("prefilter", "max_cells"), [(torch.float16, 6), (torch.bfloat16, 12), (torch.int8, 30)])
+def test_a_prefilter_leaves_few_cells_and_all_of_the_best(prefilter, max_cells):
+    all_frames = frames(4, 12, 12, d=384)
+    queries, context = all_frames[-1].flatten(0, 1)[:40], all_frames[:-1].flatten(1, 2)
     rounded = label_propagation._round_cells(context.flatten(0, 1), prefilter)
     size = context.norm(dim=-1).max() if prefilter.is_floating_point else context.abs().max()
     scaled = context.flatten(0, 1) * (label_propagation._PREFILTER_RANGES[prefilter] / size)
     assert (rounded.values.double() - scaled).norm(dim=1).max() <= rounded.error
     keys = rounded.values.view(3, 144, 384)
     cells = context.flatten(0, 1), torch.arange(3 * 144)
-    chosen = label_propagation._possible_matches(queries, keys, rounded, torch.zeros(40, 144).double(), 5, *cells)
+    candidates = label_propagation._possible_matches(queries, keys, rounded, torch.zeros(40, 144).double(), 5, *cells)
     best = (queries @ context.flatten(0, 1).T).topk(5, 1).indices
-    assert set(best.flatten().tolist()) <= set(chosen.tolist())
-    few = label_propagation._possible_matches(queries[:1], keys, rounded, torch.zeros(1, 144).double(), 5, *cells)
-    assert len(few) <= most
+    assert set(best.flatten().tolist()) <= set(candidates.tolist())
+    one_query = label_propagation._possible_matches(queries[:1], keys, rounded, torch.zeros(1, 144).double(), 5, *cells)
+    assert len(one_query) <= max_cells
 
 
 @pytest.mark.parametrize(("spread", "expected"), [(1.0, True), (0.05, False)])
 def test_a_prefilter_is_left_out_where_most_cells_would_be_compared_again(spread, expected, monkeypatch):
-    # With little spread around a common mean, 8 bits tell few cells apart.
+    # With small deviations from a common mean, 8 bits distinguish few cells.
     seconds = {torch.float16: math.inf, torch.bfloat16: math.inf, torch.int8: 1.0, torch.float64: 4.0}
     monkeypatch.setattr(label_propagation, "_min_product_seconds", seconds.__getitem__)
     rounded, original = [], label_propagation._round_cells
@@ -111,8 +116,8 @@ def test_a_prefilter_is_left_out_where_most_cells_would_be_compared_again(spread
         return original(cells, dtype, per_cell=per_cell)
 
     monkeypatch.setattr(label_propagation, "_round_cells", count_frames)
-    every = F.normalize(torch.ones(384) + spread * 20 * frames(2, 24, 24, d=384), dim=-1)
-    find_nearest_cells(every[1], every[:2], k=1, radius=5)
+    all_frames = F.normalize(torch.ones(384) + spread * 20 * frames(2, 24, 24, d=384), dim=-1)
+    find_nearest_cells(all_frames[1], all_frames[:2], k=1, radius=5)
     assert rounded == [576, 2 * 576][: 1 + expected]
 
 
@@ -137,8 +142,8 @@ def test_the_prefilter_takes_the_least_time_with_what_it_leaves_to_compare(secon
 
 @pytest.mark.parametrize("prefilter", PREFILTERS)
 def test_cells_that_are_all_alike_are_found_in_bounded_memory(prefilter):
-    alike = F.normalize(torch.ones(6, 12, 20, 64), dim=-1)
-    result = find_nearest_cells(alike[-1], alike[:-1], k=4, radius=5, prefilter_dtype=prefilter)
+    equal_frames = F.normalize(torch.ones(6, 12, 20, 64), dim=-1)
+    result = find_nearest_cells(equal_frames[-1], equal_frames[:-1], k=4, radius=5, prefilter_dtype=prefilter)
     torch.testing.assert_close(result.similarity, torch.ones(12, 20, 4))
     y, x = result.indices % 240 // 20, result.indices % 20
     assert (y - torch.arange(12)[:, None, None]).abs().max() <= 5
@@ -146,26 +151,29 @@ def test_cells_that_are_all_alike_are_found_in_bounded_memory(prefilter):
 
 
 def test_without_a_radius_every_cell_is_within_reach():
-    every = frames(4, 3, 8)
-    result = find_nearest_cells(every[-1], every[:-1], k=5)
-    values, cells = (every[-1].flatten(0, 1) @ every[:-1].flatten(0, 2).T).topk(5, -1)
+    all_frames = frames(4, 3, 8)
+    result = find_nearest_cells(all_frames[-1], all_frames[:-1], k=5)
+    values, cells = (all_frames[-1].flatten(0, 1) @ all_frames[:-1].flatten(0, 2).T).topk(5, -1)
     torch.testing.assert_close(result.similarity.flatten(0, 1), values)
     assert torch.equal(result.indices.flatten(0, 1), cells)
 
 
 def test_two_searches_joined_are_one_search():
-    every = frames(4, 4, 5)
-    parts = find_nearest_cells(every[-1], every[:1], k=4), find_nearest_cells(every[-1], every[1:3], k=4)
-    whole = find_nearest_cells(every[-1], every[:3], k=4)
-    result = merge_matches(*parts, offset=20)
-    torch.testing.assert_close(result.similarity, whole.similarity)
-    assert torch.equal(result.indices, whole.indices)
+    all_frames = frames(4, 4, 5)
+    halves = (
+        find_nearest_cells(all_frames[-1], all_frames[:1], k=4),
+        find_nearest_cells(all_frames[-1], all_frames[1:3], k=4),
+    )
+    full = find_nearest_cells(all_frames[-1], all_frames[:3], k=4)
+    result = merge_matches(*halves, offset=20)
+    torch.testing.assert_close(result.similarity, full.similarity)
+    assert torch.equal(result.indices, full.indices)
 
 
 def test_labels_are_the_softmax_mean_of_the_matches():
-    every = frames(3, 3, 4)
+    all_frames = frames(3, 3, 4)
     labels = torch.rand(2, 3, 4, 5, dtype=torch.float64)
-    matches = find_nearest_cells(every[-1], every[:-1], k=3, radius=1)
+    matches = find_nearest_cells(all_frames[-1], all_frames[:-1], k=3, radius=1)
     result = propagate_labels(labels, matches, temperature=0.2)
     flat = labels.reshape(-1, 5)
     for y, x in ((0, 0), (2, 3), (1, 2)):
@@ -175,9 +183,9 @@ def test_labels_are_the_softmax_mean_of_the_matches():
 
 
 def test_a_frame_like_the_context_keeps_its_labels():
-    every = frames(1, 5, 6)
+    all_frames = frames(1, 5, 6)
     labels = F.one_hot(torch.arange(30) % 4).double().view(1, 5, 6, 4)
-    result = propagate_labels(labels, find_nearest_cells(every[0], every, k=3, radius=2), temperature=0.01)
+    result = propagate_labels(labels, find_nearest_cells(all_frames[0], all_frames, k=3, radius=2), temperature=0.01)
     assert torch.equal(result.argmax(-1), labels[0].argmax(-1))
 
 
@@ -187,17 +195,17 @@ def test_no_product_is_larger_than_a_block_with_its_reach(monkeypatch):
     monkeypatch.setattr(
         label_propagation, "_products", lambda a, b: sizes.append(len(a) * b[..., 0].numel()) or product(a, b)
     )
-    every = frames(4, 40, 90, d=2)
-    find_nearest_cells(every[-1], every[:-1], k=3, radius=4)
+    all_frames = frames(4, 40, 90, d=2)
+    find_nearest_cells(all_frames[-1], all_frames[:-1], k=3, radius=4)
     assert max(sizes) < 0.01 * 3 * 3600 * 3600
     assert sum(sizes) < 0.15 * 3 * 3600 * 3600
 
 
 def test_what_cannot_be_searched_is_said():
-    every = frames(3, 3, 4)
+    all_frames = frames(3, 3, 4)
     with pytest.raises(StillmotionError, match="context must be"):
-        find_nearest_cells(every[0], every[:, :2], k=1)
+        find_nearest_cells(all_frames[0], all_frames[:, :2], k=1)
     with pytest.raises(StillmotionError, match="k is 13; must be between 1 and the number of context cells, 12"):
-        find_nearest_cells(every[0], every[:1], k=13)
+        find_nearest_cells(all_frames[0], all_frames[:1], k=13)
     with pytest.raises(StillmotionError, match="radius is 0; must be at least 1"):
-        find_nearest_cells(every[0], every, k=1, radius=0, circular=True)
+        find_nearest_cells(all_frames[0], all_frames, k=1, radius=0, circular=True)

@@ -21,7 +21,7 @@ def random_fields(n, seed=0, shape=(15, 8, 10)):
 
 
 def inner_fields(n, seed=0):
-    """Smooth motion away from the border, so that shifts lose nothing and a change of speed little."""
+    """Return smooth motion away from the border, so that shifts lose nothing and changes of speed lose little."""
     fields = torch.zeros(n, 15, 8, 10, 3)
     time = torch.linspace(0, torch.pi, 7)
     patterns = random_fields(n, seed, (2, 8, 4))
@@ -31,12 +31,12 @@ def inner_fields(n, seed=0):
     return fields
 
 
-def shifted(field, steps=0, columns=0, mirrored=False):
+def shift_field(field, steps=0, columns=0, mirrored=False):
     field = field.flip(-2) * MIRROR if mirrored else field
     return field.roll((steps, columns), (-4, -2))
 
 
-def stretched(field):
+def stretch_field(field):
     """The middle of a field (T-1, h, w, 3), FAST_SPEED times as long, by NumPy's interpolation."""
     steps = np.arange(len(field))
     positions = (len(field) - 1) / 2 + (steps - (len(field) - 1) / 2) / FAST_SPEED
@@ -46,17 +46,17 @@ def stretched(field):
 
 
 def literal_spectrum(field):
-    """Amplitudes of the left half of a field and its mirror image together."""
+    """Amplitudes of the left half of a field and its mirror image."""
     amplitudes = torch.fft.rfft(field, dim=0).abs()
     return (amplitudes + amplitudes.flip(2))[:, :, : field.shape[2] // 2]
 
 
 def literal_similarity(x, y):
-    """One pair of fields (T-1, h, w, 3), alignment by alignment and cell by cell."""
+    """Compare two fields (T-1, h, w, 3) by loops over alignments and cells."""
     cosines = []
     for alignment in ALIGNMENTS:
-        a = stretched(x) if alignment.speed < 1 else x
-        b = stretched(y) if alignment.speed > 1 else y
+        a = stretch_field(x) if alignment.speed < 1 else x
+        b = stretch_field(y) if alignment.speed > 1 else y
         total = 0.0
         for t in range(a.shape[0]):
             for c in range(a.shape[2]):
@@ -86,14 +86,14 @@ def test_it_equals_the_literal_version():
 @pytest.mark.parametrize("mirrored", [False, True])
 def test_a_shifted_or_mirrored_copy_has_similarity_one(steps, columns, mirrored):
     fields = inner_fields(3)
-    similarity, best = aligned_similarity(fields, shifted(fields, steps, columns, mirrored))
+    similarity, best = aligned_similarity(fields, shift_field(fields, steps, columns, mirrored))
     torch.testing.assert_close(similarity.diagonal(), torch.ones(3))
     assert {ALIGNMENTS[i] for i in best.diagonal()} == {Alignment(steps, columns, mirrored)}
 
 
 def test_a_retimed_copy_has_similarity_one():
     fields = inner_fields(3)
-    slower = torch.stack([stretched(field) for field in fields])
+    slower = torch.stack([stretch_field(field) for field in fields])
     for x, y, speed in ((fields, slower, 1 / FAST_SPEED), (slower, fields, FAST_SPEED)):
         similarity, best = aligned_similarity(x, y)
         torch.testing.assert_close(similarity.diagonal(), torch.ones(3))
@@ -169,7 +169,7 @@ def test_a_field_has_a_fixed_grid_in_its_own_cells():
 
 def test_spectra_find_shifted_and_mirrored_copies():
     fields = inner_fields(5)
-    copies = shifted(fields, steps=4, mirrored=True)
+    copies = shift_field(fields, steps=4, mirrored=True)
     cosines = field_spectrum(fields) @ field_spectrum(copies).mT
     torch.testing.assert_close(cosines.diagonal(), torch.ones(5))
     assert (cosines.argmax(1) == torch.arange(5)).all()

@@ -42,18 +42,18 @@ def test_a_window_of_enlarged_coordinates_is_a_small_place_of_the_whole():
     assert window[0, 0, 1].item() == pytest.approx(-1 + 1 / 44)
 
 
-@pytest.mark.parametrize("how", ["center", "random", "edge", "multiple"])
-def test_windows_lie_within_the_enlarged_grid(how):
-    spare = (9, 5)
+@pytest.mark.parametrize("window", ["center", "random", "edge", "multiple"])
+def test_windows_lie_within_the_enlarged_grid(window):
+    margin = (9, 5)
     for seed in range(40):
-        corners = sample_window_corners(spare, mode=how, num_windows=3, rng=rng(seed))
-        assert len(corners) == (3 if how == "multiple" else 1)
+        corners = sample_window_corners(margin, mode=window, num_windows=3, rng=rng(seed))
+        assert len(corners) == (3 if window == "multiple" else 1)
         for top, left in corners:
             assert 0 <= top <= 9
             assert 0 <= left <= 5
-            if how == "edge":
+            if window == "edge":
                 assert top in (0, 9) or left in (0, 5)
-            if how == "center":
+            if window == "center":
                 assert (top, left) == (4, 2)
 
 

@@ -1,4 +1,4 @@
-"""Edit, F1@k and accuracy against references that are written down literally."""
+"""Edit, F1@k and accuracy against literal references."""
 
 from functools import cache
 from itertools import groupby, permutations
@@ -34,7 +34,7 @@ def literal_segments(labels, background=()):
 
 
 def literal_distance(a, b):
-    """Levenshtein's recursion."""
+    """Levenshtein distance by recursion."""
 
     @cache
     def distance(i, j):
@@ -53,12 +53,12 @@ def literal_f1(predicted, truth, overlap, background=()):
         free = [True] * len(expected)
         for label, frames in literal_segments(p, background):
             best, share = None, 0.0
-            for place, (other, covered) in enumerate(expected):
+            for position, (other, covered) in enumerate(expected):
                 # The span of both, as in Eq. 41: for segments that touch it is their union.
                 union = max(frames | covered) - min(frames | covered) + 1
                 result = len(frames & covered) / union if other == label else 0.0
                 if result > share:
-                    best, share = place, result
+                    best, share = position, result
             if best is not None and share >= overlap and free[best]:
                 free[best] = False
                 hits += 1
@@ -70,7 +70,7 @@ def literal_f1(predicted, truth, overlap, background=()):
 
 
 def most_pairs(predicted, truth, overlap):
-    """The largest one-to-one matching of segments of one label that overlap enough, by trying all orders."""
+    """Size of the largest one-to-one matching of segments with equal labels that overlap enough, over all orders."""
     a, b = literal_segments(predicted), literal_segments(truth)
     good = [[x == y and len(p & q) / len(p | q) >= overlap for y, q in b] for x, p in a]
     if len(a) > len(b):
@@ -141,10 +141,10 @@ def test_one_frame_segments_count_as_much_as_long_ones():
 
 
 def test_segments_of_one_label_that_do_not_meet_are_no_hit():
-    apart = [ActionSegment(1, 0, 3)], [ActionSegment(1, 5, 9)]
-    assert match_segments(*apart, min_iou=0.1) == (0, 1, 1)
-    assert match_segments([], apart[1], min_iou=0.1) == (0, 0, 1)
-    assert match_segments(apart[0], [], min_iou=0.1) == (0, 1, 0)
+    separate = [ActionSegment(1, 0, 3)], [ActionSegment(1, 5, 9)]
+    assert match_segments(*separate, min_iou=0.1) == (0, 1, 1)
+    assert match_segments([], separate[1], min_iou=0.1) == (0, 0, 1)
+    assert match_segments(separate[0], [], min_iou=0.1) == (0, 1, 0)
 
 
 def test_videos_of_background_alone_have_a_whole_edit_and_no_f1():

@@ -97,8 +97,8 @@ def test_amplitudes_do_not_tell_when_a_rhythm_began():
 @pytest.mark.parametrize("columns", [4, 5])
 def test_half_of_a_mirrored_spectrum_has_the_cosines_of_the_whole(columns):
     spectrum = random_tokens(6, 4, 3, columns, 2).abs()
-    full, half = (spectrum + spectrum.flip(3)).flatten(1), mirror_symmetrize(spectrum).flatten(1)
-    a, b = (torch.nn.functional.normalize(x, dim=1) for x in (full, half))
+    full, half_spectrum = (spectrum + spectrum.flip(3)).flatten(1), mirror_symmetrize(spectrum).flatten(1)
+    a, b = (torch.nn.functional.normalize(x, dim=1) for x in (full, half_spectrum))
     torch.testing.assert_close(a @ a.T, b @ b.T)
     torch.testing.assert_close(mirror_symmetrize(spectrum.flip(3)), mirror_symmetrize(spectrum))
 
@@ -139,7 +139,7 @@ def test_matches_of_a_shifted_frame_are_its_shift_and_do_not_depend_on_appearanc
     assert matches.shape == (1, 1, 6, 6, 9)
     inner = matches[0, 0, :, 1:5]
     assert (inner.argmax(-1) == 5).all()  # row 0, column +1
-    assert (inner.argmin(-1) == 4).all()  # no longer in its place
+    assert (inner.argmin(-1) == 4).all()  # not at its old position
     assert token_matches(frame.expand(1, 3, 6, 6, 16)).abs().max() < 1e-6
     rotation = torch.linalg.qr(torch.randn(16, 16, generator=generator)).Q
     torch.testing.assert_close(token_matches(3 * clip @ rotation), token_matches(clip), atol=1e-5, rtol=0)

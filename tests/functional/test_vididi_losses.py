@@ -1,4 +1,4 @@
-"""The losses of the ViDiDi paper, term by term as they are printed there (Eq. 1–6), for two views."""
+"""The losses of the ViDiDi paper, term by term as printed (Eq. 1–6), for two views."""
 
 import math
 
@@ -22,7 +22,7 @@ def similarity(a, b):
 
 
 def equation_1(a, b, alpha):
-    """Printed without its minus sign."""
+    """The paper prints it without the minus sign."""
     s = np.exp(similarity(a, b) / alpha)
     rows = sum(math.log(s[i, i] / s[i].sum()) for i in range(B)) / (2 * B)
     columns = sum(math.log(s[i, i] / s[:, i].sum()) for i in range(B)) / (2 * B)
@@ -68,8 +68,8 @@ def test_two_sided_contrast_of_several_views_is_the_mean_over_their_pairs():
 def test_byol_is_equation_2_with_both_sides_as_the_online_one():
     predicted, targets = embeddings(), embeddings(seed=1)
     (a, b), (ka, kb) = predicted.unbind(1), targets.unbind(1)
-    both = (equation_2(a.numpy(), kb.numpy()) + equation_2(b.numpy(), ka.numpy())) / 2
-    assert contrastive.byol_loss(predicted, targets).item() == pytest.approx(both, rel=1e-12)
+    mean_loss = (equation_2(a.numpy(), kb.numpy()) + equation_2(b.numpy(), ka.numpy())) / 2
+    assert contrastive.byol_loss(predicted, targets).item() == pytest.approx(mean_loss, rel=1e-12)
 
 
 def test_vicreg_is_equation_6_with_the_distance_per_channel():

@@ -31,25 +31,25 @@ CUTTING = VideoSegmentConfig(max_seconds=2, overlap_seconds=0.5)
 
 
 def rows(index: VideoIndex) -> list[dict[str, Any]]:
-    """All stored rows, by path and time."""
+    """Return all stored rows, sorted by path and time."""
     result = IndexTables.open(index.uri)
     assert result is not None
     return sorted(result.segments.to_arrow().to_pylist(), key=lambda row: (row["path"], row["start"]))
 
 
 class Killed(BaseException):
-    """The end of a process."""
+    """Raised where a process would be killed."""
 
 
 def dies_after(monkeypatch: pytest.MonkeyPatch, method: str, times: int) -> None:
-    """Let a method of the tables succeed some times, and die the next time."""
-    real, left = getattr(IndexTables, method), [times]
+    """Make a method of the tables raise `Killed` after some successful calls."""
+    original, calls_left = getattr(IndexTables, method), [times]
 
     def write(self: IndexTables, *values: Any) -> None:
-        if left[0] == 0:
+        if calls_left[0] == 0:
             raise Killed
-        left[0] -= 1
-        real(self, *values)
+        calls_left[0] -= 1
+        original(self, *values)
 
     monkeypatch.setattr(IndexTables, method, write)
 
@@ -64,7 +64,7 @@ def test_kills_additions_changes_and_removals_give_the_same_table(
     def make(out: str | None = None) -> VideoIndex:
         return build_index(folder, encoder, out and tmp_path / out, segmentation=CUTTING)
 
-    monkeypatch.setattr(segment_writer, "_COMMIT_ROWS", 2)  # many commits to be interrupted
+    monkeypatch.setattr(segment_writer, "_COMMIT_ROWS", 2)  # many commits that can be interrupted
     monkeypatch.setattr(segment_embedder, "FRAMES_PER_BATCH", 12)
     for method, times in (("add_segments", 0), ("add_segments", 1), ("mark_completed", 1), ("add_segments", 1)):
         with monkeypatch.context() as patch:
@@ -88,9 +88,9 @@ def test_kills_additions_changes_and_removals_give_the_same_table(
     index = make()
     assert caplog.messages[-1] == f"6 videos in {folder}: 0 new, 1 changed, 1 removed"
     assert rows(index) == rows(make("fresh"))
-    assert before["3.mp4"]["id"] != index.segments()[2].id  # its content is another
-    for of, part in ((index, "appearance"), (index, "motion")):
-        assert np.array_equal(of.vectors(part), [row[part] for row in rows(of)])  # type: ignore[arg-type]
+    assert before["3.mp4"]["id"] != index.segments()[2].id  # its content has changed
+    for of, vector_name in ((index, "appearance"), (index, "motion")):
+        assert np.array_equal(of.vectors(vector_name), [row[vector_name] for row in rows(of)])  # type: ignore[arg-type]
 
 
 def test_videos_that_are_up_to_date_are_not_read_again(
@@ -137,9 +137,8 @@ def test_a_damaged_video_leaves_no_segment(tmp_path: Path, encoder: Encoder, mon
     monkeypatch.setattr(segment_writer, "_COMMIT_ROWS", 1)
     file.write_bytes(content)
     index = build_index(folder, encoder, segmentation=CUTTING)
-    assert bool(len(index)) != bool(
-        index.failed_videos()
-    )  # all of it could be decoded after all, or none of it is there
+    # Either all of it could be decoded or none of it is in the index.
+    assert bool(len(index)) != bool(index.failed_videos())
 
 
 def test_encoders_settings_and_folders_are_not_mixed(tmp_path: Path, encoder: Encoder) -> None:
@@ -165,14 +164,14 @@ def test_encoders_settings_and_folders_are_not_mixed(tmp_path: Path, encoder: En
 
 def test_the_folder_is_not_written_to_and_the_index_has_one_writer(tmp_path: Path, encoder: Encoder) -> None:
     folder = write_shot_videos(tmp_path / "videos", num_videos=1)
-    there = sorted(folder.rglob("*"))
+    files = sorted(folder.rglob("*"))
     for out in (folder / "index", folder, tmp_path):
         with pytest.raises(StillmotionError, match="choose another --out"):
             build_index(folder, encoder, out)
     with lock_dir(default_index_dir(folder)), pytest.raises(StillmotionError, match="is being written by process"):
         build_index(folder, encoder)
     build_index(folder, encoder)
-    assert sorted(folder.rglob("*")) == there
+    assert sorted(folder.rglob("*")) == files
     for wrong, message in ((tmp_path / "nowhere", "no such folder"), (folder / "0.mp4", "is a file; give the folder")):
         with pytest.raises(StillmotionError, match=message):
             build_index(wrong, encoder)
@@ -183,9 +182,9 @@ def test_the_folder_is_not_written_to_and_the_index_has_one_writer(tmp_path: Pat
 
 def test_a_uri_is_passed_to_lancedb(tmp_path: Path, encoder: Encoder) -> None:
     folder = write_shot_videos(tmp_path / "videos", num_videos=2)
-    made = build_index(folder, encoder, f"file://{tmp_path}/far")
+    index = build_index(folder, encoder, f"file://{tmp_path}/far")
     assert (tmp_path / "far" / "segments.lance").is_dir()
-    assert made.local_dir == default_index_dir(folder)
+    assert index.local_dir == default_index_dir(folder)
     assert rows(VideoIndex.open(f"file://{tmp_path}/far")) == rows(build_index(folder, encoder))
 
 
@@ -236,9 +235,9 @@ def test_synthetic_videos_are_written_once(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize("name", ["videos", "segments"])
 def test_a_table_without_a_first_commit_is_created_again(name: str, tmp_path: Path, encoder: Encoder) -> None:
     write_shot_videos(tmp_path / "set", num_videos=2)
-    whole = build_index(tmp_path / "set", encoder, tmp_path / "whole", segmentation=CUTTING)
+    expected_index = build_index(tmp_path / "set", encoder, tmp_path / "whole", segmentation=CUTTING)
     if name == "segments":
-        IndexTables.create(str(tmp_path / "index"), whole.metadata)
+        IndexTables.create(str(tmp_path / "index"), expected_index.metadata)
     (tmp_path / "index" / f"{name}.lance" / "data").mkdir(parents=True)
-    made = build_index(tmp_path / "set", encoder, tmp_path / "index", segmentation=CUTTING)
-    assert [moment.path for moment in made.segments()] == [moment.path for moment in whole.segments()]
+    index = build_index(tmp_path / "set", encoder, tmp_path / "index", segmentation=CUTTING)
+    assert [moment.path for moment in index.segments()] == [moment.path for moment in expected_index.segments()]

@@ -1,4 +1,4 @@
-"""One odd folder or picture never stops the indexing of the others."""
+"""An unusual folder or picture does not stop the indexing of other videos."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Search by motion under alignment: stored fields, neighborhoods, and results that say which alignment won."""
+"""Search by motion under alignment: stored fields, neighborhoods, and the alignment of each result."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ NUM_SEGMENTS = 24
 
 
 def make_fields() -> torch.Tensor:
-    """Random motion in the middle; segment 1 is segment 0 mirrored and two steps later, the last one is still."""
+    """Fields of random motion; segment 1 is segment 0 mirrored and two steps later, the last one has no motion."""
     fields = torch.zeros(NUM_SEGMENTS, 15, 8, 10, 3)
     fields[:, 4:11, :, 2:8] = torch.randn(NUM_SEGMENTS, 7, 8, 6, 3, generator=torch.Generator().manual_seed(0))
     fields[1] = (fields[0].flip(2) * torch.tensor([1.0, -1.0, 1.0])).roll(2, 0)
@@ -133,8 +133,8 @@ def test_updated_and_interrupted_indexes_have_the_neighborhoods_of_one_pass(
         return Neighborhoods(tables).means([segment.id for segment in index.segments()]).tolist()
 
     folder = write_shot_videos(tmp_path / "videos", num_videos=4)
-    with monkeypatch.context() as killed:
-        killed.setattr("stillmotion.index.builder.update_neighborhoods", lambda tables: None)
+    with monkeypatch.context() as patch:
+        patch.setattr("stillmotion.index.builder.update_neighborhoods", lambda tables: None)
         before = build_index(folder, encoder, tmp_path / "updated")
     assert set(means(before)) == {0.0}
     before = build_index(folder, encoder, tmp_path / "updated")

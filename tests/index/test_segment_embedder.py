@@ -34,22 +34,22 @@ from stillmotion.index.video_segments import FrameRange, VideoSegmentConfig, mak
 def test_overlapping_segments_are_decoded_as_if_each_were_read_alone(tmp_path: Path) -> None:
     video = open_video(write_shots(tmp_path / "a.mp4", (0, 6), (1, 7)))
     intake = segment_input_config(load("flow@frames=6,size=48"))
-    parts = [
+    segments = [
         (span, make_segment("a.mp4", "f", video, span))
         for span in segment_video(video, VideoSegmentConfig(max_seconds=3, overlap_seconds=1))
     ]
-    result = list(decode_segments(video, parts, [intake]))
-    assert [piece.segment for piece in result] == [one for _, one in parts]
-    for (span, _), piece in zip(parts, result, strict=True):
+    result = list(decode_segments(video, segments, [intake]))
+    assert [decoded.segment for decoded in result] == [segment for _, segment in segments]
+    for (span, _), decoded in zip(segments, result, strict=True):
         steps = span.start + sample_uniform_clips(
             span.stop - span.start, num_frames=intake.num_frames, stride=0, num_clips=1
         )
-        torch.testing.assert_close(piece.clips[0], eval_crop(intake)(read_clips(video, steps)[0])[0], rtol=0, atol=0)
-        picture = Image.open(io.BytesIO(piece.thumbnail))
+        torch.testing.assert_close(decoded.clips[0], eval_crop(intake)(read_clips(video, steps)[0])[0], rtol=0, atol=0)
+        picture = Image.open(io.BytesIO(decoded.thumbnail))
         assert picture.format == "WEBP"
         assert 1 < getattr(picture, "n_frames", 1) <= 16
         assert min(picture.size) <= THUMBNAIL_SIDE
-        assert len(piece.thumbnail) <= THUMBNAIL_MAX_BYTES
+        assert len(decoded.thumbnail) <= THUMBNAIL_MAX_BYTES
 
 
 def test_frames_are_spread_over_a_segment_unless_the_spec_has_a_stride(tmp_path: Path) -> None:
@@ -72,12 +72,14 @@ def test_vectors_do_not_depend_on_the_rest_of_the_batch() -> None:
             [torch.rand(3, config.num_frames, config.image_size, config.image_size) for config in embedder.inputs]
             for _ in range(embedder.batch_size)
         ]
-        together, alone = embedder(clips), [embedder([clip]) for clip in clips]
-        turned = embedder(clips[::-1])
-        for part in (0, 1):
-            np.testing.assert_array_equal(together[part], np.concatenate([one[part] for one in alone]))
-            np.testing.assert_array_equal(together[part], turned[part][::-1])
-            np.testing.assert_allclose(np.linalg.norm(together[part], axis=1), 1, atol=1e-5)
+        batched, single = embedder(clips), [embedder([clip]) for clip in clips]
+        reversed_batch = embedder(clips[::-1])
+        for vector in (0, 1):
+            np.testing.assert_array_equal(
+                batched[vector], np.concatenate([vectors_of_clip[vector] for vectors_of_clip in single])
+            )
+            np.testing.assert_array_equal(batched[vector], reversed_batch[vector][::-1])
+            np.testing.assert_allclose(np.linalg.norm(batched[vector], axis=1), 1, atol=1e-5)
 
 
 def test_a_diverged_network_is_an_error() -> None:
@@ -100,27 +102,27 @@ def test_prefetch_keeps_the_order_raises_errors_and_stops_when_closed() -> None:
     with pytest.raises(ZeroDivisionError):
         next(failing)
     before = threading.active_count()
-    left = prefetch(iter(range(10**9)), buffer_size=3)
-    assert next(left) == 0
-    left.close()  # type: ignore[attr-defined]
+    prefetched = prefetch(iter(range(10**9)), buffer_size=3)
+    assert next(prefetched) == 0
+    prefetched.close()  # type: ignore[attr-defined]
     assert threading.active_count() == before
 
 
 def test_the_motion_of_an_image_model_is_that_of_flow(tmp_path: Path) -> None:
     flow = load("flow")
     backbone = ColorLayout()
-    backbone.register_parameter("weight", torch.nn.Parameter(torch.zeros(())))  # it tells the device
+    backbone.register_parameter("weight", torch.nn.Parameter(torch.zeros(())))  # the first message names the device
     encoder = Encoder(backbone, input_config=replace(flow.input_config, num_frames=6, image_size=32))
     video = open_video(write_shots(tmp_path / "a.mp4", (0, 6), (1, 3)))
-    parts = [(span, make_segment("a.mp4", "f", video, span)) for span in segment_video(video, VideoSegmentConfig())]
+    segments = [(span, make_segment("a.mp4", "f", video, span)) for span in segment_video(video, VideoSegmentConfig())]
     vectors = {}
-    for one in (encoder, flow):
-        embedder = SegmentEmbedder(one)
-        decoded = list(decode_segments(video, parts, embedder.inputs))
-        assert [piece.segment for piece in decoded] == [segment for _, segment in parts]
-        vectors[one] = [embedder([piece.clips]) for piece in decoded]
-    for own, moving in zip(vectors[encoder], vectors[flow], strict=True):
-        np.testing.assert_array_equal(own.motion_field, moving.motion_field)
-        np.testing.assert_array_equal(own.motion, moving.motion)
-        assert own.motion_field.any()
+    for kind in (encoder, flow):
+        embedder = SegmentEmbedder(kind)
+        decoded = list(decode_segments(video, segments, embedder.inputs))
+        assert [piece.segment for piece in decoded] == [segment for _, segment in segments]
+        vectors[kind] = [embedder([piece.clips]) for piece in decoded]
+    for vector, moving in zip(vectors[encoder], vectors[flow], strict=True):
+        np.testing.assert_array_equal(vector.motion_field, moving.motion_field)
+        np.testing.assert_array_equal(vector.motion, moving.motion)
+        assert vector.motion_field.any()
     assert [config.num_frames for config in SegmentEmbedder(encoder).inputs] == [16, 121]

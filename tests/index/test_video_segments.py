@@ -33,11 +33,12 @@ def test_windows_cover_their_shot_with_overlap_and_limited_length(
     result = list(split_shot(FrameRange(first, first + length), fps, cutting))
     assert result[0].start == first
     assert result[-1].stop == first + length
-    assert all(one.stop > one.start for one in result)
-    for one, other in itertools.pairwise(result):
-        assert abs(one.stop - other.start - cutting.overlap_seconds * fps) <= 1.5  # each limit is rounded to a frame
+    assert all(segment.stop > segment.start for segment in result)
+    for segment, following in itertools.pairwise(result):
+        # Each limit is rounded to a frame.
+        assert abs(segment.stop - following.start - cutting.overlap_seconds * fps) <= 1.5
     longest = 1.5 * seconds * fps if len(result) == 1 else max(1, seconds * fps)
-    assert max(one.stop - one.start for one in result) <= longest + 1.5
+    assert max(segment.stop - segment.start for segment in result) <= longest + 1.5
 
 
 def test_every_shot_is_split_from_its_neighbors_to_the_frame(tmp_path: Path) -> None:
@@ -52,7 +53,7 @@ def test_every_shot_is_split_from_its_neighbors_to_the_frame(tmp_path: Path) -> 
 
 
 def _draw_shot(rng: np.random.Generator, num_frames: int) -> np.ndarray:
-    """Blurred noise seen by a camera that pans, under light that changes, with a square that moves."""
+    """Write blurred noise under a panning camera and changing light, with a moving square."""
     texture = rng.uniform(30, 200, 3) + rng.uniform(-60, 60, (8, 14, 3))
     scenery = cv2.resize(texture, (160, 64), interpolation=cv2.INTER_LINEAR)
     pan, light, speed = rng.uniform(0, 1.5), rng.uniform(-0.3, 0.3), rng.uniform(1, 6)
@@ -109,14 +110,14 @@ def test_a_histogram_counts_colors_of_upper_and_lower_rows() -> None:
     frame[:3] = 255
     result = color_histogram(frame)
     assert result.sum() == pytest.approx(1)
-    assert np.flatnonzero(result).tolist() == [6**3 - 1, 6**3]  # white above, black below
+    assert np.flatnonzero(result).tolist() == [6**3 - 1, 6**3]  # upper half white, lower half black
     assert np.abs(result - color_histogram(frame[::-1])).sum() / 2 == pytest.approx(1)
 
 
 def test_frames_are_iterated_with_repetitions(tmp_path: Path) -> None:
     video = open_video(write_shots(tmp_path / "a.mp4", (0, 3)))
-    asked = [0, 0, 3, 7, 7, 7, 20]
-    np.testing.assert_array_equal(np.stack(list(video.iter_frames(asked))), video.get_frames(asked))
+    indices = [0, 0, 3, 7, 7, 7, 20]
+    np.testing.assert_array_equal(np.stack(list(video.iter_frames(indices))), video.get_frames(indices))
     array = ArrayReader(video.get_frames(range(5)))
     np.testing.assert_array_equal(np.stack(list(array.iter_frames([1, 1, 4]))), array.array[[1, 1, 4]])
 
@@ -126,7 +127,7 @@ def test_frames_shrunk_by_the_decoder_are_every_frame_shrunk(tmp_path: Path) -> 
     expected = np.stack(list(VideoReader.iter_shrunk_frames(video, 16))).astype(int)
     result = np.stack(list(video.iter_shrunk_frames(16)))
     assert result.shape == (20, 16, 16, 3)
-    assert np.abs(result - expected).mean() < 6  # another filter
+    assert np.abs(result - expected).mean() < 6  # scaled by another filter
 
 
 @pytest.mark.parametrize("is_short", [True, False])

@@ -1,4 +1,4 @@
-"""Checkpointed blocks: the same gradient of any order, statistics that move once, less memory."""
+"""Checkpointed blocks: the same gradients of any order, one update of the statistics, less memory."""
 
 import copy
 
@@ -19,10 +19,10 @@ NAMES = ("small_cnn3d", "small_vit", "mc3_18")
 
 def pair(name):
     torch.manual_seed(0)
-    plain = create_backbone(name).double().train()
-    light = copy.deepcopy(plain)
+    network = create_backbone(name).double().train()
+    light = copy.deepcopy(network)
     apply_activation_checkpointing(light)
-    return plain, light
+    return network, light
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -64,9 +64,11 @@ def test_weights_that_were_replaced_for_a_pass_are_those_it_is_computed_again_wi
         torch.testing.assert_close(b, a)
 
 
-@pytest.mark.parametrize("how", ["first-order", "exact-projector", "exact-last-stage", "aid-fd", "itd-rmad", "aid-cg"])
-def test_every_solver_has_the_same_gradient(how):
-    config = apply_overrides(get_recipe("k400-bod-simclr", debug=True), {"solver.name": how})
+@pytest.mark.parametrize(
+    "solver", ["first-order", "exact-projector", "exact-last-stage", "aid-fd", "itd-rmad", "aid-cg"]
+)
+def test_every_solver_has_the_same_gradient(solver):
+    config = apply_overrides(get_recipe("k400-bod-simclr", debug=True), {"solver.name": solver})
     torch.manual_seed(0)
     plain = Method(config.method).double().train()
     light = copy.deepcopy(plain)

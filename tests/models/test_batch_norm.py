@@ -17,11 +17,11 @@ KINDS = {
     "not affine": (nn.BatchNorm1d, (6, 3, 4), {"affine": False}),
     "no running statistics": (nn.BatchNorm2d, (4, 3, 2, 2), {"track_running_stats": False}),
 }
-SHARES = {0: slice(3), 1: slice(3, None), None: slice(None)}  # unequal
+SHARES = {0: slice(3), 1: slice(3, None), None: slice(None)}  # unequal shares
 
 
 def built(kind):
-    """A norm with weights of its own inside a module, and a joined batch far from zero."""
+    """Return a module with a batch norm with random weights, and a joint batch far from zero."""
     norm, shape, options = KINDS[kind]
     draw = torch.Generator().manual_seed(0)
     module = nn.Sequential(norm(3, **options).double())
@@ -97,13 +97,13 @@ def close(result, expected):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_unequal_shares_are_normalised_and_differentiated_twice_as_the_joined_batch(ranks, kind):
-    one, two = derivatives(kind, None), [result["derivatives"][kind] for result in ranks]
-    close(torch.cat([result["y"] for result in two]), one["y"])
+    single, rank_results = derivatives(kind, None), [result["derivatives"][kind] for result in ranks]
+    close(torch.cat([result["y"] for result in rank_results]), single["y"])
     for name in ("gradient", "product"):
-        own, *shared = zip(*(result[name] for result in two), strict=True)
-        close(torch.cat(own), one[name][0])
-        for parts, whole in zip(shared, one[name][1:], strict=True):
-            close(sum(parts), whole)
+        joint_value, *shared = zip(*(result[name] for result in rank_results), strict=True)
+        close(torch.cat(joint_value), single[name][0])
+        for rank_values, expected in zip(shared, single[name][1:], strict=True):
+            close(sum(rank_values), expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -147,11 +147,11 @@ def test_joining_keeps_names_weights_and_mode_and_on_one_process_the_function():
     x = torch.randn(2, 3, 2, 4, 4)
     before, expected = module.state_dict(keep_vars=True), module(x)
     convert_sync_batchnorm(module)
-    assert [type(part) for part in module[1].children()] == [SyncBatchNorm, nn.ReLU, SyncBatchNorm]
+    assert [type(layer) for layer in module[1].children()] == [SyncBatchNorm, nn.ReLU, SyncBatchNorm]
     after = module.state_dict(keep_vars=True)
     assert list(after) == list(before)
     assert all(after[name] is value for name, value in before.items())
-    assert [part.training for part in module[1].children()] == [False, True, True]
+    assert [layer.training for layer in module[1].children()] == [False, True, True]
     assert torch.equal(module(x), expected)
 
 

@@ -1,4 +1,4 @@
-"""The detector: which networks are dilated, what the head computes, and what freezing leaves alone."""
+"""The detector: dilated networks, the computation of the head, and frozen backbones."""
 
 import pytest
 import torch
@@ -23,11 +23,11 @@ def test_the_last_stage_of_a_resnet_keeps_the_resolution_of_the_one_before(name)
     weights = {key: value.clone() for key, value in backbone.state_dict().items()}
     clip = torch.rand(1, 3, 2, 32, 32)
     with torch.no_grad():
-        before, whole = backbone.forward_trunk(clip), backbone.feature_map(clip)
+        before, features = backbone.forward_trunk(clip), backbone.feature_map(clip)
         assert dilate_last_stage(backbone)
         dilated = backbone.feature_map(clip)
-    assert dilated.shape == (*whole.shape[:3], *before.shape[-2:])
-    assert dilated.shape[-1] == 2 * whole.shape[-1]
+    assert dilated.shape == (*features.shape[:3], *before.shape[-2:])
+    assert dilated.shape[-1] == 2 * features.shape[-1]
     assert all(torch.equal(value, weights[key]) for key, value in backbone.state_dict().items())
 
 
@@ -69,8 +69,8 @@ def test_logits_are_of_the_largest_features_in_each_box():
 
 def test_a_box_replicated_along_time_gives_the_same_as_pooling_first():
     maps, boxes = torch.rand(2, 3, 4, 6, 6), BOXES[0] / 3
-    each = torch.stack([roi_align(maps[:, :, t], [boxes, boxes]) for t in range(4)]).mean(0)
-    torch.testing.assert_close(roi_align(maps.mean(2), [boxes, boxes]), each)
+    per_step = torch.stack([roi_align(maps[:, :, t], [boxes, boxes]) for t in range(4)]).mean(0)
+    torch.testing.assert_close(roi_align(maps.mean(2), [boxes, boxes]), per_step)
 
 
 def test_dropouts_factors_act_on_the_pooled_features():
@@ -108,8 +108,8 @@ def test_stages_are_counted_from_the_classifier_down():
 def test_half_precision_sees_the_same_boxes():
     maps = torch.rand(1, 4, 40, 40)
     boxes = [torch.tensor([[301.0, 299.5, 315.2, 310.1]])]
-    exact, half = (roi_align(m, boxes, spatial_scale=1 / 8) for m in (maps, maps.bfloat16()))
-    torch.testing.assert_close(half.float(), exact, atol=0.02, rtol=0.02)
+    exact, half_precision = (roi_align(m, boxes, spatial_scale=1 / 8) for m in (maps, maps.bfloat16()))
+    torch.testing.assert_close(half_precision.float(), exact, atol=0.02, rtol=0.02)
 
 
 @pytest.mark.parametrize("options", [{"roi_size": 0}, {"sampling_ratio": -1}, {"dropout": 1.0}])

@@ -1,4 +1,4 @@
-"""FACT in its light form: matching against all matchings, its losses, and the merged answer."""
+"""The light form of FACT: its matching against all matchings, its losses, and its merged predictions."""
 
 from itertools import permutations
 
@@ -14,7 +14,7 @@ SMALL = FACTConfig(
 LABELS = torch.tensor([1, 1, 1, 0, 0, 2, 2, 2, 2, 1])
 
 
-def said(*, tokens=4, seed=0, frames=10, actions=3):
+def random_output(*, tokens=4, seed=0, frames=10, actions=3):
     torch.manual_seed(seed)
     return BlockOutput(
         torch.randn(frames, actions),
@@ -25,11 +25,11 @@ def said(*, tokens=4, seed=0, frames=10, actions=3):
 
 
 def gain(result, token, action, covered):
-    """What a token is worth to a segment, from sums over single frames."""
+    """Gain of matching a token with a segment, from sums over single frames."""
     share = result.frame_to_token.softmax(-1)[:, token].tolist()
-    both = sum(s for s, inside in zip(share, covered.tolist(), strict=True) if inside)
+    intersection = sum(s for s, inside in zip(share, covered.tolist(), strict=True) if inside)
     either = sum(1.0 if inside else s for s, inside in zip(share, covered.tolist(), strict=True))
-    return float(result.token_logits.softmax(-1)[token, action]) + both / either
+    return float(result.token_logits.softmax(-1)[token, action]) + intersection / either
 
 
 def test_segments_are_runs_of_one_action_and_cover_every_frame_once():
@@ -43,7 +43,7 @@ def test_segments_are_runs_of_one_action_and_cover_every_frame_once():
 @pytest.mark.parametrize("tokens", [4, 6, 3])
 @pytest.mark.parametrize("seed", range(2))
 def test_the_matching_is_the_best_of_all(tokens, seed):
-    result = said(tokens=tokens, seed=seed)
+    result = random_output(tokens=tokens, seed=seed)
     actions, cover = segment_masks(LABELS)
     worth = [[gain(result, m, a, c) for a, c in zip(actions.tolist(), cover, strict=True)] for m in range(tokens)]
     if tokens >= 4:
@@ -67,16 +67,16 @@ def test_losses_are_zero_where_every_block_says_the_truth():
     )
     head.forward = lambda features: [perfect, perfect]  # type: ignore[method-assign]
     result = head.compute_losses(torch.zeros(10, 5), LABELS)
-    for part in ("frame", "token", "frame_to_token"):
-        assert result[part].item() == pytest.approx(0, abs=1e-6)
-    # A token's attention over the frames of its segment is even at best.
+    for loss_name in ("frame", "token", "frame_to_token"):
+        assert result[loss_name].item() == pytest.approx(0, abs=1e-6)
+    # The best attention of a token over the frames of its segment is uniform.
     expected = sum(len_ * torch.tensor(float(len_)).log() for len_ in (3, 2, 4, 1)) / 10
     assert result["token_to_frame"].item() == pytest.approx(expected.item(), abs=1e-5)
 
 
 def test_tokens_without_a_segment_learn_that_they_have_none():
     head = FACTConfig(num_blocks=1, num_layers=1, hidden_dim=8, num_heads=2, num_tokens=7, null_weight=0.5).build(5, 3)
-    result = said(tokens=7)
+    result = random_output(tokens=7)
     head.forward = lambda features: [result]  # type: ignore[method-assign]
     actions, cover = segment_masks(LABELS)
     tokens, segments = match_tokens(result, actions, cover)
@@ -89,7 +89,7 @@ def test_tokens_without_a_segment_learn_that_they_have_none():
 
 def test_more_segments_than_tokens_leave_the_loss_finite():
     head = FACTConfig(num_blocks=1, num_layers=1, hidden_dim=8, num_heads=2, num_tokens=2).build(5, 3)
-    assert all(torch.isfinite(part) for part in head.compute_losses(torch.randn(10, 5), LABELS).values())
+    assert all(torch.isfinite(loss) for loss in head.compute_losses(torch.randn(10, 5), LABELS).values())
 
 
 def test_the_answer_is_the_owners_action_among_tokens_that_have_a_segment():
@@ -105,7 +105,7 @@ def test_the_answer_is_the_owners_action_among_tokens_that_have_a_segment():
 
 
 def test_without_any_token_the_frames_answer():
-    result = said()
+    result = random_output()
     none = result._replace(token_logits=torch.tensor([[0.0, 0.0, 0.0, 5.0]] * 4))
     torch.testing.assert_close(merge_branches(none, 0.1), result.frame_logits.softmax(-1))
 

@@ -13,7 +13,7 @@ def colours(frames):
 
 
 def maps_of(backbone, layer=None):
-    """One map for each frame, after so many stages."""
+    """Return one map per frame, after `stage` stages."""
     return maps_per_frame(lambda clips: feature_map_at(backbone, clips, layer))
 
 
@@ -35,13 +35,13 @@ def test_sizes_are_those_the_network_takes():
 @pytest.mark.parametrize("length", [1, 3, 4, 7, 8])
 def test_every_frame_has_one_map_whatever_the_length(length):
     video = np.arange(length, dtype=np.uint8)[:, None, None, None] * np.ones((1, 4, 4, 3), np.uint8)
-    given = []
+    clip_lengths = []
     encoder = FrameFeatureExtractor(
-        lambda x: given.append(len(x)) or colours(x), mean=(0,) * 3, std=(1,) * 3, clip_length=4
+        lambda x: clip_lengths.append(len(x)) or colours(x), mean=(0,) * 3, std=(1,) * 3, clip_length=4
     )
     result = [float(m[0, 0, 0]) * 255 for m in encoder.iter_maps(length, lambda numbers: video[numbers])]
     assert result == pytest.approx(range(length))
-    assert set(given) == {4}
+    assert set(clip_lengths) == {4}
 
 
 @pytest.mark.parametrize(("name", "options"), [("small_cnn3d", {"channels": (4, 6, 8)}), ("small_vit", {"depth": 2})])

@@ -1,4 +1,4 @@
-"""Which weights lie how deep, and which of them are trained."""
+"""The depth of weights, and which of them are trained."""
 
 import pytest
 import torch
@@ -17,17 +17,17 @@ from stillmotion.models.pretrained.frozen_image_model import (
 from stillmotion.models.pretrained.transformers_backbone import load_transformers_backbone
 
 
-def transferred(family="dinov2"):
+def transfer_model(family="dinov2"):
     images = random_image_model(ImageModelConfig(family=family, arch="tiny"))
     return images.with_projection(TokenProjection(images.out_features, ProjectionConfig()))
 
 
-def trained(backbone):
+def trainable_names(backbone):
     return {name for name, weight in backbone.named_parameters() if weight.requires_grad}
 
 
 def test_embeddings_lie_deepest_and_the_last_norm_and_projection_behind_all_blocks():
-    result = layer_depths(transferred())
+    result = layer_depths(transfer_model())
     assert {result[n] for n in result if ".embeddings." in n} == {3}
     assert {result[n] for n in result if ".layer.0." in n} == {2}
     assert {result[n] for n in result if ".layer.1." in n} == {1}
@@ -36,7 +36,7 @@ def test_embeddings_lie_deepest_and_the_last_norm_and_projection_behind_all_bloc
 
 @pytest.mark.parametrize("family", CHECKPOINT_FAMILIES)
 def test_every_family_has_its_embeddings_before_two_blocks_and_its_last_norm_behind(family):
-    result = layer_depths(transferred(family))
+    result = layer_depths(transfer_model(family))
     assert set(result.values()) == {0, 1, 2, 3}
     assert result[next(iter(result))] == 3
 
@@ -45,13 +45,15 @@ def test_every_family_has_its_embeddings_before_two_blocks_and_its_last_norm_beh
 def test_so_many_blocks_of_a_model_from_elsewhere_are_trained(kind, tmp_path):
     backbone, _ = load_transformers_backbone(save_model(kind, tmp_path))
     deep = layer_depths(backbone)
-    for how in (0, 1, 2):
-        unfreeze(backbone, how)
-        assert trained(backbone) == {name for name in deep if deep[name] <= how}
+    for num_blocks in (0, 1, 2):
+        unfreeze(backbone, num_blocks)
+        assert trainable_names(backbone) == {name for name in deep if deep[name] <= num_blocks}
     unfreeze(backbone, "none")
-    assert not trained(backbone)
+    assert not trainable_names(backbone)
     unfreeze(backbone, "all")
-    assert set(deep) - trained(backbone) == ({"model.embeddings.position_embeddings"} if kind == "vit_mae" else set())
+    assert set(deep) - trainable_names(backbone) == (
+        {"model.embeddings.position_embeddings"} if kind == "vit_mae" else set()
+    )
     with pytest.raises(StillmotionError, match=r"head\.unfreeze is 3; this network has 2 blocks"):
         unfreeze(backbone, 3)
 
@@ -59,10 +61,10 @@ def test_so_many_blocks_of_a_model_from_elsewhere_are_trained(kind, tmp_path):
 def test_frozen_and_transferred_train_the_same_weights_of_one_model(tmp_path):
     backbone, _ = load_transformers_backbone(save_model("dinov2", tmp_path))
     run = random_image_model(ImageModelConfig(family="dinov2", arch="tiny"))
-    for how in ("none", 0, 1, 2, "all"):
-        unfreeze(backbone, how)
-        unfreeze(run, how)
-        assert trained(backbone) == {name.removeprefix("images.") for name in trained(run)}
+    for num_blocks in ("none", 0, 1, 2, "all"):
+        unfreeze(backbone, num_blocks)
+        unfreeze(run, num_blocks)
+        assert trainable_names(backbone) == {name.removeprefix("images.") for name in trainable_names(run)}
 
 
 def test_stages_that_rest_keep_their_batch_norms_statistics():
@@ -71,6 +73,6 @@ def test_stages_that_rest_keep_their_batch_norms_statistics():
     model.train()
     before = {name: value.clone() for name, value in model.backbone.named_buffers()}
     model(torch.randn(4, 3, 4, 16, 16))
-    moved = {name for name, value in model.backbone.named_buffers() if not torch.equal(value, before[name])}
-    assert moved
-    assert all(name.startswith("layers.2.") for name in moved)
+    changed_names = {name for name, value in model.backbone.named_buffers() if not torch.equal(value, before[name])}
+    assert changed_names
+    assert all(name.startswith("layers.2.") for name in changed_names)

@@ -35,7 +35,7 @@ def test_depth_counts_the_stages_above_a_weight():
 
 
 class Brightness(Backbone):
-    """A frame's mean and mean square, each frame by itself."""
+    """Features of a frame: its mean and mean square."""
 
     out_features, min_size, stage_prefixes = 2, 1, (("scale",),)
 
@@ -52,7 +52,7 @@ class Brightness(Backbone):
 
 
 def brightening(count=64):
-    """Clips that brighten, each followed by its reverse, and which is which."""
+    """Return clips that become brighter, each followed by its reverse, and their labels."""
     generator = torch.Generator().manual_seed(0)
     values = torch.rand(count, 4, generator=generator).sort(1).values
     clips = torch.stack([values, values.flip(1)], 1).flatten(0, 1)[:, None, :, None, None]

@@ -15,7 +15,7 @@ HEADS = [
 
 
 def toy(actions=3, *, seed=0, noise=0.3):
-    """A video (T, D) whose features point to the action of their frame."""
+    """Return a video (T, D) whose features encode the action of each frame."""
     rng = np.random.default_rng(seed)
     labels = np.repeat(rng.permutation(actions), rng.integers(5, 12, actions))
     features = np.eye(actions + 1)[labels] + noise * rng.standard_normal((len(labels), actions + 1))
@@ -29,7 +29,7 @@ def test_videos_of_any_length_have_an_action_for_each_frame_and_a_finite_loss(co
     head = config.build(4, 3)
     features, labels = torch.randn(length, 4), torch.zeros(length, dtype=torch.long)
     result = head.compute_losses(features, labels)
-    assert all(torch.isfinite(part) and part.ndim == 0 for part in result.values())
+    assert all(torch.isfinite(loss) and loss.ndim == 0 for loss in result.values())
     sum(result.values()).backward()
     assert all(torch.isfinite(p.grad).all() for p in head.parameters() if p.grad is not None)
     assert head.eval().predict(features).shape == (length,)
@@ -55,8 +55,8 @@ def test_a_stack_of_layers_sees_as_far_as_its_dilations_add_up_to():
     layers = dilated_layers(4, num_layers=3, dropout=0.0)
     x = torch.randn(4, 40, requires_grad=True)
     layers(x)[:, 20].sum().backward()
-    seen = torch.nonzero(x.grad.abs().sum(0))[:, 0]
-    assert (seen.min(), seen.max()) == (20 - 7, 20 + 7)
+    frames = torch.nonzero(x.grad.abs().sum(0))[:, 0]
+    assert (frames.min(), frames.max()) == (20 - 7, 20 + 7)
 
 
 def test_later_stages_see_probabilities_alone():
@@ -74,7 +74,7 @@ def test_roughness_is_the_truncated_squared_step_of_log_probabilities():
     result = smoothing_loss(logits)
     assert result.item() == pytest.approx(np.mean(steps), rel=1e-5)
     result.backward()
-    assert torch.equal(logits.grad[0], torch.zeros(2))  # an earlier frame is a constant
+    assert torch.equal(logits.grad[0], torch.zeros(2))  # the loss treats the previous frame as a constant
 
 
 def test_the_loss_is_the_sum_over_stages():

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from stillmotion.errors import StillmotionError
 from stillmotion.models.raft import RAFT, convex_upsample, correlation_pyramid, lookup_correlation
 
-# What torchvision 0.29 gave with the weights and images of raft_pattern.py after 3 updates, at [4::31, 5::31].
+# Results of torchvision 0.29 with the weights and images of raft_reference.py after 3 updates, at [4::31, 5::31].
 REFERENCE = json.loads((Path(__file__).parents[1] / "support" / "raft_reference.json").read_text())
 
 
@@ -60,8 +60,8 @@ def test_look_up_finds_products_of_features_by_place() -> None:
     assert result.shape == (2, 4 * 9, 16, 17)
     # Channel 0 of the finest level is the square's corner (-1, -1); channel 1 lies one below it, channel 3 beside it.
     for channel, (x, y) in {0: (-1, -1), 1: (-1, 0), 3: (0, -1), 8: (1, 1)}.items():
-        there = second[1, :, 7 + 1 + y, 4 + 2 + x]
-        assert result[1, channel, 7, 4].item() == pytest.approx((first[1, :, 7, 4] @ there).item() / 5**0.5, abs=1e-5)
+        shifted = second[1, :, 7 + 1 + y, 4 + 2 + x]
+        assert result[1, channel, 7, 4].item() == pytest.approx((first[1, :, 7, 4] @ shifted).item() / 5**0.5, abs=1e-5)
     # Channel 9 + 4 is the middle of the square one level up, where a centre (8, 6) lies at (4, 3).
     coarse = F.avg_pool2d(second, 2)[0, :, 3, 4]
     centres = torch.tensor([8.0, 6.0]).view(1, 2, 1, 1).expand(2, 2, 16, 17)
@@ -72,10 +72,10 @@ def test_look_up_finds_products_of_features_by_place() -> None:
 def test_convex_upsampling_is_a_weighted_mean_of_nine_neighbours() -> None:
     torch.manual_seed(0)
     flow, mask = torch.randn(1, 2, 3, 4), torch.randn(1, 576, 3, 4)
-    fine = convex_upsample(flow, mask)
+    upsampled = convex_upsample(flow, mask)
     weights = mask.reshape(9, 8, 8, 3, 4).softmax(0)[:, 5, 2, 1, 2]  # of the pixel (5, 2) of the coarse cell (1, 2)
     about = 8 * flow[0, :, 0:3, 1:4].reshape(2, 9)
-    torch.testing.assert_close(fine[0, :, 8 + 5, 16 + 2], about @ weights)
+    torch.testing.assert_close(upsampled[0, :, 8 + 5, 16 + 2], about @ weights)
 
 
 def test_images_of_another_size_are_an_error() -> None:

@@ -41,7 +41,7 @@ def start_weights(seed=0):
 
 
 def hessian():
-    """Positive definite, eigenvalues from 0.5 to 2, not diagonal."""
+    """Return a positive definite matrix with eigenvalues from 0.5 to 2 that is not diagonal."""
     rotation = torch.linalg.qr(torch.randn(7, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)).Q
     return rotation @ torch.diag(torch.linspace(0.5, 2, 7, dtype=torch.float64)) @ rotation.T
 
@@ -63,7 +63,7 @@ def outer_loss(weights):
 
 
 def inner_path(inner, weights, count):
-    """θ_0 … θ_count by gradient descent with plain autograd, each point a graph on the first."""
+    """Return θ_0 … θ_count by gradient descent with autograd; each point is differentiable in θ_0."""
     path = [weights]
     for _ in range(count):
         point = path[-1]

@@ -10,7 +10,7 @@ from stillmotion.optim.lars import LARS
 
 
 def literal_lars(w, gradients, *, lr, decay, momentum=0.9, trust=1e-3, nesterov=True, adapt=True):
-    """The weights after each step, one tensor at a time, in NumPy."""
+    """Return the weights after each step, one tensor at a time, in NumPy."""
     w, speed = w.astype(np.float64).copy(), np.zeros_like(w, dtype=np.float64)
     for g in gradients:
         step = g + decay * w
@@ -45,13 +45,13 @@ def test_lars_is_the_literal_loop(decay, nesterov):
 
 def test_the_size_of_a_gradient_does_not_matter_but_its_direction_does():
     g = np.random.default_rng(1).standard_normal((3, 5))
-    moved = []
+    changes = []
     for scale in (1e-3, 1.0, 1e4):
         p = torch.nn.Parameter(torch.ones(3, 5, dtype=torch.float64))
         next(steps(LARS([p], lr=1.0), p, [scale * g]))
-        moved.append(p.detach().numpy())
-    np.testing.assert_allclose(moved[0], moved[1], rtol=1e-12)
-    np.testing.assert_allclose(moved[0], moved[2], rtol=1e-12)
+        changes.append(p.detach().numpy())
+    np.testing.assert_allclose(changes[0], changes[1], rtol=1e-12)
+    np.testing.assert_allclose(changes[0], changes[2], rtol=1e-12)
 
 
 def test_excluded_vectors_take_steps_of_plain_sgd_without_decay():
@@ -60,8 +60,8 @@ def test_excluded_vectors_take_steps_of_plain_sgd_without_decay():
     p = torch.nn.Parameter(torch.from_numpy(start.copy()))
     optimizer = LARS([{"params": [p], "use_trust_ratio": False, "weight_decay": 0.0}], lr=0.1, weight_decay=0.5)
     q = torch.nn.Parameter(torch.from_numpy(start.copy()))
-    plain = torch.optim.SGD([q], lr=0.1, momentum=0.9, nesterov=True)
-    for a, b in zip(steps(optimizer, p, gradients), steps(plain, q, gradients), strict=True):
+    sgd = torch.optim.SGD([q], lr=0.1, momentum=0.9, nesterov=True)
+    for a, b in zip(steps(optimizer, p, gradients), steps(sgd, q, gradients), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)
 
 

@@ -19,14 +19,16 @@ def weights() -> dict[str, torch.nn.Parameter]:
     return {k: torch.nn.Parameter(torch.randn(s, generator=generator)) for k, s in shapes.items()}
 
 
-def moved(optimizer: torch.optim.Optimizer, of: dict[str, torch.nn.Parameter]) -> dict[str, torch.Tensor]:
-    """The weights after three steps with the same gradients for every optimiser."""
+def weights_after_steps(
+    optimizer: torch.optim.Optimizer, parameters: dict[str, torch.nn.Parameter]
+) -> dict[str, torch.Tensor]:
+    """Return the weights after three steps with the same gradients for every optimizer."""
     generator = torch.Generator().manual_seed(1)
     for _ in range(3):
-        for p in of.values():
+        for p in parameters.values():
             p.grad = torch.randn(p.shape, generator=generator)
         optimizer.step()
-    return {k: p.detach() for k, p in of.items()}
+    return {k: p.detach() for k, p in parameters.items()}
 
 
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
@@ -43,7 +45,9 @@ def test_sgd_and_adamw_are_torchs_own_and_decay_matrices_only(name: str) -> None
         if name == "sgd"
         else torch.optim.AdamW(groups, lr=0.1)
     )
-    torch.testing.assert_close(moved(optimizer, ours), moved(reference, theirs), rtol=0, atol=0)
+    torch.testing.assert_close(
+        weights_after_steps(optimizer, ours), weights_after_steps(reference, theirs), rtol=0, atol=0
+    )
 
 
 def test_every_weight_is_in_one_group() -> None:

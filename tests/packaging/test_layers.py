@@ -1,4 +1,4 @@
-"""Modules import from lower layers only, and never in a ring."""
+"""Modules import from lower layers only, and without cycles."""
 
 import ast
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ MODULES = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
 
 
 def statements(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
-    """All imports of a module, those within functions too; not those for type checkers."""
+    """Return all imports of a module, also those within functions, without those for type checkers."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node
@@ -57,21 +57,21 @@ def statements(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
 
 
 @cache
-def imported(name: str) -> frozenset[str]:
-    """The modules of this library that one of them names in an import."""
+def imported_modules(name: str) -> frozenset[str]:
+    """Return the modules of this library that a module imports."""
     names: set[str] = set()
     for node in statements(ast.parse(MODULES[name].read_text())):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         else:
             assert node.level == 0, f"{name}, line {node.lineno}: imports are written in full"
-            whole = [f"{node.module}.{alias.name}" for alias in node.names]
-            names |= {module if module in MODULES else node.module or "" for module in whole}
+            full_names = [f"{node.module}.{alias.name}" for alias in node.names]
+            names |= {module if module in MODULES else node.module or "" for module in full_names}
     return frozenset(names & set(MODULES) - {"stillmotion"})
 
 
 def layer(name: str) -> str:
-    """The longest prefix of a module's name that is a layer."""
+    """Return the longest prefix of a module's name that is a layer."""
     parts = name.split(".")[1:]
     prefixes = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
     return next((prefix for prefix in prefixes if prefix in RANK), parts[0])
@@ -81,7 +81,7 @@ def test_modules_import_from_their_own_layer_and_those_below() -> None:
     upward = [
         f"{name} imports {other}"
         for name in sorted(set(MODULES) - EXEMPT)
-        for other in sorted(imported(name))
+        for other in sorted(imported_modules(name))
         if RANK[layer(other)] > RANK[layer(name)]
     ]
     assert not upward, "\n".join(upward)
@@ -92,7 +92,7 @@ def test_every_layer_is_there() -> None:
 
 
 def test_no_modules_import_each_other_in_a_ring() -> None:
-    graph = TopologicalSorter({name: imported(name) - {name} for name in MODULES})
+    graph = TopologicalSorter({name: imported_modules(name) - {name} for name in MODULES})
     try:
         graph.prepare()
     except CycleError as error:

@@ -1,4 +1,4 @@
-"""The distributions: what is built has all that it needs, and runs where the source is not."""
+"""The built distributions are complete and run without the source tree."""
 
 import os
 import subprocess
@@ -18,9 +18,9 @@ BUILD = "from setuptools import build_meta; print(build_meta.build_{what}({out!r
 
 
 def shell(*command: str | Path, cwd: Path) -> str:
-    alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     words = [str(word) for word in command]
-    process = subprocess.run(words, cwd=cwd, env=alone, capture_output=True, text=True, timeout=300)
+    process = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
     assert process.returncode == 0, process.stderr
     return process.stdout
 
@@ -32,16 +32,16 @@ def build(what: str, source: Path, out: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from the sdist, which is built from what git knows: nothing that merely lies about gets in."""
-    place = tmp_path_factory.mktemp("built")
+    """Build the wheel from the sdist, which is built from the files that git tracks and nothing else."""
+    folder = tmp_path_factory.mktemp("built")
     for name in shell("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).splitlines():
         if (ROOT / name).is_file():
-            (place / "source" / name).parent.mkdir(parents=True, exist_ok=True)
-            (place / "source" / name).write_bytes((ROOT / name).read_bytes())
-    sdist = build("sdist", place / "source", place)
+            (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "source" / name).write_bytes((ROOT / name).read_bytes())
+    sdist = build("sdist", folder / "source", folder)
     with tarfile.open(sdist) as archive:
-        archive.extractall(place, filter="data")
-    return build("wheel", place / sdist.name.removesuffix(".tar.gz"), place)
+        archive.extractall(folder, filter="data")
+    return build("wheel", folder / sdist.name.removesuffix(".tar.gz"), folder)
 
 
 def test_the_wheel_holds_every_module_and_what_modules_read(wheel: Path) -> None:
@@ -55,13 +55,15 @@ def test_the_wheel_holds_every_module_and_what_modules_read(wheel: Path) -> None
 def test_the_wheel_runs_in_an_empty_environment_from_another_folder(wheel: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "env", with_pip=False)
     python = tmp_path / "env" / "bin" / "python"
-    place = Path(shell(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).strip())
-    zipfile.ZipFile(wheel).extractall(place)  # what an installer does with a pure wheel
-    # What stillmotion depends on is borrowed; a path in a .pth file does not run the .pth files there, so that the
-    # source tree that is installed for these tests stays out of reach.
-    (place / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    where = shell(python, "-c", "import stillmotion; print(stillmotion.__file__)", cwd=tmp_path)
-    assert Path(where.strip()).is_relative_to(place)
+    site_packages = Path(
+        shell(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).strip()
+    )
+    zipfile.ZipFile(wheel).extractall(site_packages)  # as an installer does with a pure wheel
+    # Dependencies are added by a path in a .pth file. The .pth files in that folder are not run, so that the source
+    # tree that is installed for these tests cannot be imported.
+    (site_packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    module_file = shell(python, "-c", "import stillmotion; print(stillmotion.__file__)", cwd=tmp_path)
+    assert Path(module_file.strip()).is_relative_to(site_packages)
     run = ("-m", "stillmotion", "pretrain", "--recipe", "k400-simclr", "--debug", "--optim.epochs", "1")
     shell(python, *run, "--data.synthetic.num-videos", "16", "--out", "run", cwd=tmp_path)
     assert "report.html" in shell(python, "-m", "stillmotion", "report", "run", cwd=tmp_path)

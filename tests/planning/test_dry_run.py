@@ -58,7 +58,7 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Typed:
-    """Commands in this process, in a folder of their own that is the home of everything."""
+    """Runs commands in this process, in a folder that is also the home folder."""
 
     def __init__(self, home: Path, videos: Path, patch: pytest.MonkeyPatch, capture: pytest.CaptureFixture) -> None:
         self.home, self._patch, self._capture = home, patch, capture
@@ -68,7 +68,7 @@ class Typed:
         (home / "file").touch()
 
     def __call__(self, line: str) -> str:
-        """What a command says, and on a line of its own with what it ended."""
+        """Return the output of a command, and its exit code on a line of its own."""
         words = [re.sub("|".join(self._places), lambda m: str(self._places[m[0]]), word) for word in line.split()]
         self._patch.setattr(sys, "argv", ["stillmotion", *words])
         try:
@@ -98,7 +98,7 @@ def has_dry_run(verb: Verb) -> bool:
 
 
 def test_every_verb_with_a_dry_run_is_tested_here() -> None:
-    elsewhere = {"propagate"}  # needs sequences with masks: tests/cli/test_propagate.py
+    elsewhere = {"propagate"}  # needs sequences with masks; see tests/cli/test_propagate.py
     verbs = {name for name in VERBS if isinstance(VERBS[name], Verb) and has_dry_run(VERBS[name])}
     assert verbs == set(LINES) | elsewhere
 

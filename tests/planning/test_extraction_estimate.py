@@ -1,4 +1,4 @@
-"""Estimates of feature extraction agree with what the encoder does."""
+"""Estimates of feature extraction agree with a real extraction."""
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -12,7 +12,7 @@ from stillmotion.planning.extraction_estimate import estimate_forward, sample_ex
 from stillmotion.planning.flop_counter import FlopMemoryCounter
 
 
-def estimated(**views):
+def run_estimate(**views):
     encoder = load("debug:k400-simclr")
     videos = SyntheticDataset(SyntheticConfig(num_videos=5, num_frames=12, image_size=32))
     work = sample_extraction(ExtractionJob(name="", encoder=encoder, videos=videos, views=ClipViews(**views)))
@@ -20,7 +20,7 @@ def estimated(**views):
 
 
 def test_flops_are_those_that_torch_counts():
-    work, estimate, encoder = estimated(num_clips=3)
+    work, estimate, encoder = run_estimate(num_clips=3)
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         encoder(torch.zeros(3, *work.clips.shape[1:]))
     assert estimate.flops == counter.get_total_flops() > 1e6
@@ -37,8 +37,8 @@ def test_flops_and_memory_of_a_convolution_have_a_closed_form():
 
 
 def test_stored_bytes_are_those_of_the_embeddings():
-    work, estimate, encoder = estimated(num_clips=2)
-    _, averaged, _ = estimated(num_clips=2, average_views=True)
+    work, estimate, encoder = run_estimate(num_clips=2)
+    _, averaged, _ = run_estimate(num_clips=2, average_views=True)
     with torch.no_grad():
         output = encoder(torch.zeros(1, *work.clips.shape[1:]))
     channels = sum(getattr(output, name).shape[1] for name in EMBEDDING_FIELDS)

@@ -1,4 +1,4 @@
-"""A full-size step of the recipes that start from an encoder, on tensors that have shapes alone."""
+"""A full-size step of the recipes that start from an encoder, on FakeTensors."""
 
 from dataclasses import replace
 
@@ -18,17 +18,17 @@ from stillmotion.training.tasks import get_recipe, list_recipes
 
 pytestmark = pytest.mark.slow
 
-FRAMES, SIZE = 16, 112  # of clips, where a recipe leaves them to its encoder
+FRAMES, SIZE = 16, 112  # clip settings, for recipes that take them from the encoder
 CLASSES = 400
 
 
 def backbone():
-    """One that keeps time, by which a head can tell what comes first."""
+    """A backbone that keeps the time steps, so that a head can distinguish their order."""
     return EmbeddingNetwork(get_recipe("k400-byol-rho4-r3d_18").method.model).backbone
 
 
 def step(method, weights, optim, loss) -> int:
-    """The operations of a step."""
+    """Return the FLOPs of a step."""
     optimizer = build_optimizer(weights, optim)
     with FlopMemoryCounter() as tally:
         loss(method.train()).backward()
@@ -57,9 +57,8 @@ def test_a_step_of_fine_tuning_runs_without_numbers(name):
 @pytest.mark.parametrize("name", list_recipes("detect"))
 def test_a_step_of_detection_runs_without_numbers(name):
     config = get_recipe(name, verb="detect")
-    head = replace(
-        config.head, sampling_ratio=2
-    )  # as many as a bin has cells is asked of the boxes: the one wait of a step
+    # The number of samples per bin is read from the boxes: the only synchronization of a step.
+    head = replace(config.head, sampling_ratio=2)
     frames, size = config.data.num_frames or FRAMES, config.data.image_size or SIZE
     with fake_tensor_mode():
         method = build_on_fake_tensors(lambda: ActionDetector(backbone(), 80, head))
@@ -77,11 +76,11 @@ def test_a_step_of_detection_runs_without_numbers(name):
 def test_a_step_of_transfer_runs_without_numbers(name):
     config = get_recipe(name, verb="transfer")
     side, width = config.data.image_size // 16, 384
-    places = config.method.positions
+    positions = config.method.positions
     with fake_tensor_mode():
         method = build_on_fake_tensors(lambda: TransferLoss(width, config.method))
         first, second = torch.zeros(2, 2, side**2, width)
-        back = None if places.window == "none" else torch.zeros(2, places.num_views, side**2, width)
+        back = None if positions.window == "none" else torch.zeros(2, positions.num_views, side**2, width)
         weights = dict(method.projection.named_parameters())
         result = step(method, weights, config.optim, lambda m: m(first, second, back, (side, side)).total)
         assert result > 1e4

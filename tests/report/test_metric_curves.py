@@ -21,9 +21,9 @@ def test_every_loss_part_of_any_run_has_a_figure(run, tmp_path):
 
 
 def test_a_long_run_is_plotted_as_logged_and_smoothed():
-    logged = [(step, 1.0 / step) for step in range(1, 101)]
-    raw, smoothed = plot_lines({"run": {"loss": logged}}, "loss", "loss").axes[0].lines
-    assert raw.get_ydata().tolist() == [value for _, value in logged]
+    points = [(step, 1.0 / step) for step in range(1, 101)]
+    raw, smoothed = plot_lines({"run": {"loss": points}}, "loss", "loss").axes[0].lines
+    assert raw.get_ydata().tolist() == [value for _, value in points]
     assert smoothed.get_label() == "run"
 
 
@@ -48,10 +48,10 @@ def test_a_measure_of_health_has_a_line_for_each_half(run, tmp_path):
 
 
 def test_any_logged_number_has_a_curve(run):
-    drawn = plot_metric({"run": run}, "lr", title="rate")
-    assert drawn is not None
-    assert drawn.axes[0].get_title(loc="left") == "rate"
-    assert len(drawn.axes[0].lines) == 1
+    figure = plot_metric({"run": run}, "lr", title="rate")
+    assert figure is not None
+    assert figure.axes[0].get_title(loc="left") == "rate"
+    assert len(figure.axes[0].lines) == 1
 
 
 def test_smoothing_keeps_a_line_and_averages_noise():

@@ -43,8 +43,8 @@ def test_a_run_has_a_report_of_one_file(run):
     titles = ("Settings", "Losses", "Training diagnostics", "Linear probes", "Eigenvalues", "Similarity", "Nearest")
     for title in titles:
         assert f"<h2>{title}" in html
-    for part in ("static", "dynamic", "prediction", "orthogonality"):
-        assert f'aria-label="loss part {part}"' in html
+    for name in ("static", "dynamic", "prediction", "orthogonality"):
+        assert f'aria-label="loss part {name}"' in html
     assert "debug:k400-bod-simclr" in html
     assert "majority class" in html
     assert html.count("data:image/webp") >= 4 * 9

@@ -45,13 +45,13 @@ def test_tables_sort_by_a_click_on_their_heading(browser, tmp_path):
         page.evaluate(CLICK.format(0))
         assert page.evaluate(COLUMN.format(0)) == ["a", "b", "c"]
         page.evaluate(CLICK.format(1))
-        assert page.evaluate(COLUMN.format(1)) == ["−2", "9", "10"]  # numbers, not letters
+        assert page.evaluate(COLUMN.format(1)) == ["−2", "9", "10"]  # sorted as numbers, not as text
         page.evaluate(CLICK.format(1))
         assert page.evaluate(COLUMN.format(1)) == ["10", "9", "−2"]
         headings = "[...document.querySelectorAll('th')].map(head => head.getAttribute('aria-sort'))"
         assert page.evaluate(headings) == ["none", "descending", "none"]
         page.evaluate(CLICK.format(2))
-        assert page.evaluate(COLUMN.format(0)) == ["c", "b", "a"]  # what is empty comes last
+        assert page.evaluate(COLUMN.format(0)) == ["c", "b", "a"]  # empty cells are sorted last
         assert errors == []
 
 

@@ -29,4 +29,4 @@ def test_long_titles_and_names_are_not_cut_off():
     add_legend_above(axes)
     figure.draw_without_rendering()
     assert axes.get_title("left").replace("\n", "") == name
-    assert axes.get_tightbbox().x1 <= figure.bbox.x1  # of everything that is drawn
+    assert axes.get_tightbbox().x1 <= figure.bbox.x1  # all colours of the plot

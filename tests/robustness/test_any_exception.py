@@ -1,4 +1,4 @@
-"""Whatever a video raises while it is read, each loop names it and goes on with the others."""
+"""A video that raises any exception while it is read is reported, and the others are processed."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -32,7 +32,7 @@ FAILING = tuple(str(i) for i in range(len(ERRORS)))
 
 @pytest.fixture
 def videos(tmp_path: Path) -> Path:
-    """A folder in which 0.mp4, 1.mp4, … raise errors, and the two last videos do not."""
+    """Write a folder in which 0.mp4, 1.mp4, … raise errors and the last two videos are readable."""
     folder = write_class_folders(tmp_path / "videos", videos_per_class=len(ERRORS) + 2, num_frames=14, image_size=24)
     for file in (folder / "light").iterdir():
         file.unlink()
@@ -40,7 +40,7 @@ def videos(tmp_path: Path) -> Path:
 
 
 def check_failed(failed: dict[str, str], names: Iterable[str] = FAILING) -> None:
-    """All of these videos are named with a reason of one line."""
+    """Assert that all of these videos are reported with a reason of one line."""
     reasons = {Path(name).stem: reason for name, reason in failed.items()}
     assert set(reasons) == set(names)
     assert all(name in reason and "\n" not in reason for name, reason in reasons.items())
@@ -94,7 +94,7 @@ def test_segment(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_dropped_video(videos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stillmotion.browse.upload_worker._limit_process", lambda folder: None)  # it would last
+    monkeypatch.setattr("stillmotion.browse.upload_worker._limit_process", lambda folder: None)  # too slow
     fail_reading(monkeypatch, FAILING)
     for name in FAILING:
         file = str(videos / f"{name}.mp4")

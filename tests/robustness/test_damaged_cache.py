@@ -1,4 +1,4 @@
-"""What is kept is told by content, and checked on reading."""
+"""Caches are identified by content and checked on reading."""
 
 import os
 from dataclasses import replace
@@ -56,11 +56,11 @@ def test_a_disk_that_fills_up_is_one_line_and_its_tokens_are_not_there(
 
 def test_one_byte_in_the_ends_or_in_a_sampled_block_changes_a_fingerprint(tmp_path: Path) -> None:
     file, content = tmp_path / "large", bytearray(os.urandom(1 << 20))
-    seen = set()
-    for place in (None, 0, 65535, 65536, len(content) - 1):
+    fingerprints = set()
+    for position in (None, 0, 65535, 65536, len(content) - 1):
         changed = bytearray(content)
-        if place is not None:
-            changed[place] ^= 1
+        if position is not None:
+            changed[position] ^= 1
         file.write_bytes(changed)
-        seen.add(file_fingerprint(file))
-    assert len(seen) == 5
+        fingerprints.add(file_fingerprint(file))
+    assert len(fingerprints) == 5

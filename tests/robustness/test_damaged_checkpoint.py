@@ -1,4 +1,4 @@
-"""A run that says "trained" has weights, whatever befell its two files."""
+"""A run that is marked as trained has weights, even if its checkpoint files were damaged."""
 
 import errno
 import shutil
@@ -63,12 +63,12 @@ def test_a_full_disk_is_one_line_with_the_free_space_and_the_run_goes_on_with_ro
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = apply_overrides(get_recipe(NAME), {"train.num_threads": 1})
-    save, left = torch.save, 1
+    save, saves_left = torch.save, 1
 
     def full(state: Any, file: Path) -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
+        nonlocal saves_left
+        saves_left -= 1
+        if saves_left < 0:
             file.write_bytes(b"half")
             raise OSError(errno.ENOSPC, "No space left on device")
         save(state, file)

@@ -1,4 +1,4 @@
-"""What diverges is never called good, and may go on more gently in its own folder."""
+"""A diverged run is never reported as successful, and can be continued with a lower learning rate."""
 
 import math
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Exit codes: whatever ends a command is reported in one line, with an exit code that tells the causes apart."""
+"""The reason for the end of a command is reported in one line, and exit codes distinguish the causes."""
 
 import signal
 import sys
@@ -49,13 +49,13 @@ def test_sigterm_ends_a_verb_with_143_and_one_line(tmp_path: Path) -> None:
     while not command.is_running:
         pass
     command.send(signal.SIGTERM)
-    assert command.wait() in (143, -signal.SIGTERM)  # the latter before the program has begun
+    assert command.wait() in (143, -signal.SIGTERM)  # the latter before the program starts
     assert "Traceback" not in command.stderr
     assert not (tmp_path / "rows.npz").exists()
 
 
 def test_a_rank_that_is_stopped_while_torch_is_imported_reports_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch cannot be imported a second time if a signal has interrupted the first."""
+    """Torch cannot be imported again if a signal interrupted its first import."""
     for name, value in {"WORLD_SIZE": "2", "TORCHELASTIC_USE_AGENT_STORE": "True"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setitem(sys.modules, "torch.distributed", None)

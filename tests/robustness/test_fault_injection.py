@@ -1,4 +1,4 @@
-"""A part of `make torture`; its table fails when something falls short."""
+"""A part of `make torture`, whose table fails if an attack fails."""
 
 import signal
 import subprocess
@@ -59,9 +59,9 @@ def test_the_table_fails_if_an_attack_fails_or_is_left_out() -> None:
 
 
 def test_a_seed_gives_the_same_attacks() -> None:
-    drawn: list[list[float]] = []
+    draws: list[list[float]] = []
     for seed in (0, 0, 1):
         numbers: list[float] = []
         attack("odd", 3, seed, lambda _, rng, numbers=numbers: numbers.append(rng.random()))
-        drawn.append(numbers)
-    assert drawn[0] == drawn[1] != drawn[2]
+        draws.append(numbers)
+    assert draws[0] == draws[1] != draws[2]

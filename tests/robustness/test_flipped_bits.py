@@ -1,11 +1,11 @@
-"""A flipped bit in a file that we write is detected and the file named, or it changes nothing."""
+"""A flipped bit in a file of ours raises an error that names the file, or changes nothing."""
 
 from pathlib import Path
 
 import pytest
 from support.flipped_bits import KINDS, NUM_FLIPS, flip_random_bits
 
-# Files with unused bytes, or whose flips are mostly in what a reader does not need.
+# Files with unused bytes, or in which most flips hit bytes that a reader does not use.
 _PARTLY_UNUSED = {"index: videos", "index: manifest of a version", "shard-000000.tar"}
 
 

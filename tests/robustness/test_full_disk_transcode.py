@@ -1,4 +1,4 @@
-"""A disk that is full while videos are copied is one line, and nothing half-written is counted."""
+"""A disk that is full while videos are copied is reported in one line, and incomplete copies are not counted."""
 
 import resource
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ COPIES: dict[str, tuple[Any, Any]] = {
 
 @contextmanager
 def room(size: int) -> Iterator[None]:
-    """No file may grow beyond so many bytes: writing further fails, as on a full disk."""
+    """Limit the size of files, so that writing fails as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -38,8 +38,8 @@ def room(size: int) -> Iterator[None]:
 
 
 def contents(out: Path) -> dict[str, bytes]:
-    kept = [file for file in out.rglob("*") if file.is_file() and not file.name.startswith(".")]
-    return {str(file.relative_to(out)): file.read_bytes() for file in kept if file.name != "manifest.jsonl"}
+    files = [file for file in out.rglob("*") if file.is_file() and not file.name.startswith(".")]
+    return {str(file.relative_to(out)): file.read_bytes() for file in files if file.name != "manifest.jsonl"}
 
 
 @pytest.mark.parametrize("kind", COPIES)

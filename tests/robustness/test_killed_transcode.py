@@ -1,4 +1,4 @@
-"""Processes that copy end with their command, and one that dies costs its video a line."""
+"""Copying processes end with their command, and a video whose process dies is reported in one line."""
 
 import os
 import signal
@@ -29,8 +29,8 @@ def videos(tmp_path: Path) -> Path:
     return write_class_folders(tmp_path / "videos", videos_per_class=8, num_frames=16)
 
 
-def begun(verb: str, videos: Path, out: Path) -> Command:
-    """The command on two processes, in the midst of its work."""
+def start_copying(verb: str, videos: Path, out: Path) -> Command:
+    """Start the command on two processes; returns when it is copying."""
     command = Command(*VERBS[verb], "--data", str(videos), "--num-processes", "2", "--out", str(out))
     deadline = time.monotonic() + 60
     while len(list(out.glob("*/*.mp4"))) < 2:
@@ -41,31 +41,31 @@ def begun(verb: str, videos: Path, out: Path) -> Command:
 
 
 def working(out: Path) -> list[str]:
-    """Processes whose unfinished files are there and that live."""
+    """Return the living processes that have an unfinished file."""
     pids = {file.name[1:].partition("-")[0] for file in out.rglob(".*-*.part*")}
     return [pid for pid in pids if lives(pid)]
 
 
 def lives(pid: str) -> bool:
     try:
-        return "\nState:\tZ" not in Path("/proc", pid, "status").read_text()  # dead, though not yet buried
+        return "\nState:\tZ" not in Path("/proc", pid, "status").read_text()  # a zombie process
     except OSError:
         return False
 
 
 def contents(out: Path) -> dict[str, bytes]:
-    """The copies and labels; unfinished files have been taken away."""
+    """Return the copies and labels; asserts that unfinished files were removed."""
     assert not list(out.rglob(".*.part*"))
-    kept = [file for file in out.rglob("*") if file.suffix in (".mp4", ".csv")]
-    return {str(file.relative_to(out)): file.read_bytes() for file in kept}
+    files = [file for file in out.rglob("*") if file.suffix in (".mp4", ".csv")]
+    return {str(file.relative_to(out)): file.read_bytes() for file in files}
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_killed_in_the_midst_nobody_lives_on_and_the_same_command_ends_as_if_unbroken(
     verb: str, videos: Path, tmp_path: Path
 ) -> None:
-    out, whole = tmp_path / "killed", tmp_path / "whole"
-    command = begun(verb, videos, out)
+    out, uninterrupted = tmp_path / "killed", tmp_path / "whole"
+    command = start_copying(verb, videos, out)
     workers = working(out)
     command.send(signal.SIGKILL)
     assert command.wait() == -signal.SIGKILL
@@ -73,17 +73,17 @@ def test_killed_in_the_midst_nobody_lives_on_and_the_same_command_ends_as_if_unb
     while any(map(lives, workers)) or working(out):
         assert time.monotonic() < deadline, "a process lives on"
         time.sleep(0.01)
-    for place in (out, whole):
-        Command(*VERBS[verb], "--data", str(videos), "--num-processes", "1", "--out", str(place)).expect_success()
-    assert contents(out) == contents(whole)
+    for output_dir in (out, uninterrupted):
+        Command(*VERBS[verb], "--data", str(videos), "--num-processes", "1", "--out", str(output_dir)).expect_success()
+    assert contents(out) == contents(uninterrupted)
     assert len(VideoDataConfig(out).open()) == 16
 
 
 def test_sigterm_ends_it_with_one_line_and_nothing_unfinished(videos: Path, tmp_path: Path) -> None:
     out = tmp_path / "stopped"
-    command = begun("prepare", videos, out)
+    command = start_copying("prepare", videos, out)
     command.send(signal.SIGTERM)
-    assert command.wait() in (143, 0)  # 0 where it was at its end
+    assert command.wait() in (143, 0)  # 0 if it had just finished
     assert "Traceback" not in command.stderr
     assert not list(out.rglob(".*.part*"))
     lines = prepare_dataset(VideoFolder(videos), out, PrepareConfig(short_side=24))
@@ -91,7 +91,7 @@ def test_sigterm_ends_it_with_one_line_and_nothing_unfinished(videos: Path, tmp_
 
 
 class Deadly(PathDataset):
-    """Whoever opens the second video is killed, as by a kernel that has no memory left."""
+    """A data set that kills the process which opens its second video, as the kernel does when memory is full."""
 
     def open_video(self, i: int) -> VideoReader:
         if i == 1:

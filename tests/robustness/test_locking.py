@@ -1,4 +1,4 @@
-"""A run folder has one writer, and whoever comes second is told who that is."""
+"""A run folder has one writer; a second command gets an error that names the first."""
 
 import json
 import signal
@@ -22,7 +22,7 @@ def test_the_second_command_on_a_run_names_the_first_and_changes_nothing(tmp_pat
     first.send(signal.SIGKILL)
     first.wait()
     (run / "metrics.jsonl").unlink()
-    resumed = Command(*LONG, "--out", str(run))  # the lock has ended with its holder
+    resumed = Command(*LONG, "--out", str(run))  # the lock was released when its holder ended
     wait_for_steps(resumed, run, 1)
     resumed.send(signal.SIGTERM)
     assert resumed.wait() == 143

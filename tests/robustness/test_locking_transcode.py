@@ -1,4 +1,4 @@
-"""A folder of copies has one writer, and what is torn in it is made again or refused in one line."""
+"""A folder of copies has one writer; truncated files in it are made again or refused in one line."""
 
 import json
 import random
@@ -30,8 +30,8 @@ def videos(tmp_path: Path) -> Path:
     return write_class_folders(tmp_path / "videos", videos_per_class=2, num_frames=3)
 
 
-def made_again(videos: Path, out: Path) -> list[str]:
-    """The copies that a further call makes; all of them are whole after it."""
+def copied_again(videos: Path, out: Path) -> list[str]:
+    """Return the copies that another call makes; asserts that all are complete then."""
     with record_transcoded() as transcoded:
         lines = prepare_dataset(VideoFolder(videos), out, SMALL)
     assert [len(open_video(out / line.path)) for line in lines] == [3] * 4
@@ -47,12 +47,12 @@ def test_a_second_command_on_a_folder_says_who_holds_it(videos: Path, tmp_path: 
 
 
 def test_what_a_killed_call_left_unfinished_is_taken_away(videos: Path, tmp_path: Path) -> None:
-    left = [tmp_path / "copies" / "dark" / name for name in (".4194304999-0.part.mp4", ".4194304999-1.part")]
-    left[1].mkdir(parents=True)
-    left[0].write_bytes(b"half")
-    (left[1] / "000000.jpg").write_bytes(b"half")
+    leftovers = [tmp_path / "copies" / "dark" / name for name in (".4194304999-0.part.mp4", ".4194304999-1.part")]
+    leftovers[1].mkdir(parents=True)
+    leftovers[0].write_bytes(b"half")
+    (leftovers[1] / "000000.jpg").write_bytes(b"half")
     prepare_dataset(VideoFolder(videos), tmp_path / "copies", SMALL)
-    assert not any(place.exists() for place in left)
+    assert not any(path.exists() for path in leftovers)
 
 
 def test_a_copy_of_another_size_than_its_line_says_is_made_again(videos: Path, tmp_path: Path) -> None:
@@ -60,13 +60,13 @@ def test_a_copy_of_another_size_than_its_line_says_is_made_again(videos: Path, t
     prepare_dataset(VideoFolder(videos), out, SMALL)
     content = (out / "dark" / "1.mp4").read_bytes()
     (out / "dark" / "1.mp4").write_bytes(content[:-20])
-    assert made_again(videos, out) == ["dark/1.mp4"]
+    assert copied_again(videos, out) == ["dark/1.mp4"]
     assert (out / "dark" / "1.mp4").read_bytes() == content
 
 
 def test_a_copy_of_another_original_in_the_same_place_is_made_again(videos: Path, tmp_path: Path) -> None:
     out = tmp_path / "copies"
-    (videos / "dark" / "1.mp4").rename(videos / "dark" / "0.avi")  # in whose place 0.mp4 has been
+    (videos / "dark" / "1.mp4").rename(videos / "dark" / "0.avi")  # which took the place of 0.mp4
     prepare_dataset(VideoFolder(videos), out, SMALL)
     (videos / "dark" / "0.mp4").rename(videos / "dark" / "2.mp4")
     lines = prepare_dataset(VideoFolder(videos), out, SMALL)
@@ -87,16 +87,16 @@ WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG)
-def test_a_line_that_is_torn_or_changed_is_not_believed(wrong: str, videos: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mistake", WRONG)
+def test_a_line_that_is_torn_or_changed_is_not_believed(mistake: str, videos: Path, tmp_path: Path) -> None:
     out = tmp_path / "copies"
     prepare_dataset(VideoFolder(videos), out, SMALL)
     first, *others = (out / "manifest.jsonl").read_text().splitlines(keepends=True)
-    changed = WRONG[wrong](json.loads(first))
+    changed = WRONG[mistake](json.loads(first))
     text = changed if isinstance(changed, str) else json.dumps(changed)
     (out / "manifest.jsonl").write_text("".join([text, "\n", *others]), errors="surrogateescape")
-    assert made_again(videos, out) == [json.loads(first)["path"]]
-    assert made_again(videos, out) == []
+    assert copied_again(videos, out) == [json.loads(first)["path"]]
+    assert copied_again(videos, out) == []
 
 
 def test_torn_settings_are_written_anew_where_every_copy_tells_them(
@@ -106,7 +106,7 @@ def test_torn_settings_are_written_anew_where_every_copy_tells_them(
     prepare_dataset(VideoFolder(videos), out, SMALL)
     before = (out / "prepare.json").read_bytes()
     (out / "prepare.json").write_bytes(before[:9])
-    assert made_again(videos, out) == []
+    assert copied_again(videos, out) == []
     assert (out / "prepare.json").read_bytes() == before
     assert "prepare.json was damaged and has been rewritten" in caplog.text
     (out / "prepare.json").write_bytes(b"null")
@@ -126,14 +126,14 @@ def test_whatever_stands_in_the_files_of_a_copy_is_mended_or_refused(videos: Pat
         content = (out / name).read_bytes()
         for number in range(30):
             rng = random.Random(number)
-            place = rng.randrange(len(content))
+            position = rng.randrange(len(content))
             junk = rng.randbytes(rng.randrange(6))
-            (out / name).write_bytes(content[:place] + junk + content[place + rng.choice((0, 1, len(content))) :])
+            (out / name).write_bytes(content[:position] + junk + content[position + rng.choice((0, 1, len(content))) :])
             try:
                 if name == "labels.csv":
                     TrainTestConfig(str(out)).open()
                 else:
-                    made_again(videos, out)
+                    copied_again(videos, out)
             except StillmotionError as error:
                 refused.append(str(error))
         (out / name).write_bytes(content)
@@ -158,8 +158,8 @@ def test_a_list_that_is_none_is_refused_in_one_line(text: str, words: str, tmp_p
 
 def test_two_commands_at_once_leave_one_whole_set(videos: Path, tmp_path: Path) -> None:
     words = f"prepare --data {videos} --short-side 16 --num-processes 1 --out {tmp_path / 'c'}".split()
-    both = [Command(*words), Command(*words)]
-    codes = sorted(command.wait() for command in both)
-    assert codes in ([0, 2], [0, 0])  # the second may have begun when the first was at its end
+    commands = [Command(*words), Command(*words)]
+    codes = sorted(command.wait() for command in commands)
+    assert codes in ([0, 2], [0, 0])  # the second may have started after the first had finished
     manifest = [json.loads(line) for line in (tmp_path / "c" / "manifest.jsonl").read_text().splitlines()]
     assert [len(open_video(tmp_path / "c" / line["path"])) for line in manifest] == [3] * 4

@@ -1,4 +1,4 @@
-"""Whatever stands in a config.json, what comes of it is one line."""
+"""Any content of a config.json is read or refused in one line."""
 
 import copy
 import json
@@ -17,15 +17,15 @@ from stillmotion.training.run_dir import load_any_config
 ODD: tuple[Any, ...] = (None, True, -1, 0, 3, 0.5, float("nan"), "", "x", [], [1, "a"], {}, {"name": "moco"})
 
 
-def places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The way to every value of a tree."""
+def value_paths(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Iterate over the paths to all values of a tree."""
     items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
     for key, value in items:
         yield (*path, key)
-        yield from places(value, (*path, key))
+        yield from value_paths(value, (*path, key))
 
 
-def changed(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
+def with_value(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
     result = copy.deepcopy(tree)
     inner = result
     for key in path[:-1]:
@@ -39,8 +39,8 @@ def test_a_changed_configuration_is_opened_or_refused_in_one_line(odd: Any, tmp_
     run = Path(shutil.copytree(cached_run("k400-bod-moco"), tmp_path / "run"))
     config = json.loads((run / "config.json").read_text())
     refused: list[str] = []
-    for path in places(config):
-        (run / "config.json").write_text(json.dumps(changed(config, path, odd)))
+    for path in value_paths(config):
+        (run / "config.json").write_text(json.dumps(with_value(config, path, odd)))
         try:
             load_any_config(run)
             load(run)

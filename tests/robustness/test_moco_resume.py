@@ -1,4 +1,4 @@
-"""MoCo shuffles keys over ranks by a generator that nothing else draws from; a resumed run repeats the draws."""
+"""MoCo shuffles keys over ranks with its own random generator, so that a resumed run repeats the permutations."""
 
 from pathlib import Path
 
@@ -15,10 +15,10 @@ pytestmark = pytest.mark.slow
 _WORKERS = (0, 1)
 
 
-def broken_off_and_whole(rank: int, folder: Path) -> None:
-    """Runs of four steps an epoch: one in one go, and one that is stopped after the second step and goes on."""
+def resumed_and_uninterrupted(rank: int, folder: Path) -> None:
+    """Train two runs of four steps per epoch: one without a break, and one that is stopped after step 2 and resumed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process_group, "destroy_process_group", lambda: None)  # the group serves all runs
+        patch.setattr(process_group, "destroy_process_group", lambda: None)  # the process group is shared by all runs
         for workers in _WORKERS:
             changes = {"data.num_workers": workers, "data.synthetic.num_videos": 32, "optim.epochs": 2}
             config = small_config("k400-bod-moco", changes | {"train.checkpoint_every_steps": 100})
@@ -29,6 +29,6 @@ def broken_off_and_whole(rank: int, folder: Path) -> None:
 
 
 def test_moco_on_two_processes_stopped_within_an_epoch_ends_with_the_weights_of_an_unbroken_run(tmp_path: Path) -> None:
-    gloo.run_on_ranks(broken_off_and_whole, tmp_path)
+    gloo.run_on_ranks(resumed_and_uninterrupted, tmp_path)
     for name in ("stopped-0", "whole-1", "stopped-1"):
         assert_same_weights(tmp_path / "whole-0", tmp_path / name)

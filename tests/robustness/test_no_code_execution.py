@@ -1,4 +1,4 @@
-"""Nothing that lies in a file is executed, and nobody is asked whether it may be."""
+"""Code in model folders and files is neither executed nor offered for execution."""
 
 import json
 from pathlib import Path
@@ -22,10 +22,10 @@ def test_a_folder_that_brings_its_own_code_is_refused_and_the_code_is_not_run(
         config["model_type"] = "own"
     (folder / "config.json").write_text(json.dumps(config))
 
-    def asked(*_: object) -> str:
+    def fail_on_prompt(*_: object) -> str:
         raise AssertionError("the user was asked")
 
-    monkeypatch.setattr("builtins.input", asked)
+    monkeypatch.setattr("builtins.input", fail_on_prompt)
     with pytest.raises(StillmotionError, match=r"asks for custom code .* never runs"):
         load(folder)
     assert not trace.exists()

@@ -1,4 +1,4 @@
-"""Files of whatever name and kind are found once and copied, or named."""
+"""Files of any name and kind are found once and copied, or reported."""
 
 import os
 from pathlib import Path
@@ -21,8 +21,8 @@ NAMES = [LATIN, "http:a.mp4", "a" * 251 + ".mp4", "b" * 252 + ".ts", "é" * 126 
 
 
 @pytest.fixture
-def odd(tmp_path: Path) -> Path:
-    """Videos of odd names, one of them twice but for its suffix, beside a pipe and links that go round in circles."""
+def odd_videos(tmp_path: Path) -> Path:
+    """Write videos with unusual names, two that differ in the suffix only, a pipe and circular links."""
     folder = write_class_folders(tmp_path / "odd", videos_per_class=1, num_frames=3) / "dark"
     for name in (*NAMES, "a" * 251 + ".avi"):
         (folder / name).write_bytes((folder / "0.mp4").read_bytes())
@@ -34,29 +34,29 @@ def odd(tmp_path: Path) -> Path:
     return folder.parent
 
 
-def test_links_in_a_circle_count_every_video_once(odd: Path) -> None:
-    names = [path.name for path in find_videos(odd)]
-    others = ["0.mp4", "0.mp4", "a" * 251 + ".avi", "pipe.mp4", "round.mp4", "again.mp4"]
-    assert sorted(names) == sorted([*NAMES, *others])
-    assert _find_videos(odd, {"x"}) == {"x": odd / "dark" / "x.ts"}
+def test_links_in_a_circle_count_every_video_once(odd_videos: Path) -> None:
+    names = [path.name for path in find_videos(odd_videos)]
+    other_names = ["0.mp4", "0.mp4", "a" * 251 + ".avi", "pipe.mp4", "round.mp4", "again.mp4"]
+    assert sorted(names) == sorted([*NAMES, *other_names])
+    assert _find_videos(odd_videos, {"x"}) == {"x": odd_videos / "dark" / "x.ts"}
 
 
-def test_folders_of_frames_that_link_to_themselves_are_videos(odd: Path, tmp_path: Path) -> None:
-    prepare_dataset(VideoFolder(odd / "light"), tmp_path / "frames", PrepareConfig(format="jpeg"))
+def test_folders_of_frames_that_link_to_themselves_are_videos(odd_videos: Path, tmp_path: Path) -> None:
+    prepare_dataset(VideoFolder(odd_videos / "light"), tmp_path / "frames", PrepareConfig(format="jpeg"))
     (tmp_path / "frames" / "0" / "self").symlink_to(".")
     assert list(find_videos(tmp_path / "frames")) == [tmp_path / "frames" / "0"]
 
 
 @pytest.mark.parametrize("form", ["mp4", "jpeg", "static"])
-def test_odd_names_are_copied_and_the_copy_opens(form: str, odd: Path, tmp_path: Path) -> None:
+def test_odd_names_are_copied_and_the_copy_opens(form: str, odd_videos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    data = VideoFolder(odd)
+    data = VideoFolder(odd_videos)
     if form == "static":
         lines = make_static_dynamic_set(data, out, StaticDynamicSetConfig("static"))
     else:
         lines = prepare_dataset(data, out, PrepareConfig(format=form))  # type: ignore[arg-type]
-    bad = sorted(Path(line.source).name for line in lines if line.error)
-    assert bad == ["again.mp4", "pipe.mp4", "round.mp4"]
+    failed_names = sorted(Path(line.source).name for line in lines if line.error)
+    assert failed_names == ["again.mp4", "pipe.mp4", "round.mp4"]
     assert all(len(os.fsencode(Path(line.path).name)) <= 255 for line in lines)
     copy = VideoDataConfig(out).open()
     assert isinstance(copy, PathDataset)
@@ -65,20 +65,20 @@ def test_odd_names_are_copied_and_the_copy_opens(form: str, odd: Path, tmp_path:
     if form != "static":
         with record_transcoded() as transcoded:
             prepare_dataset(data, out, PrepareConfig(format=form))  # type: ignore[arg-type]
-        assert sorted(Path(path).stem for path in transcoded) == [Path(name).stem for name in bad]
+        assert sorted(Path(path).stem for path in transcoded) == [Path(name).stem for name in failed_names]
 
 
-def test_the_command_names_what_it_left_out_though_the_name_is_no_text(odd: Path, tmp_path: Path) -> None:
-    (odd / "dark" / LATIN).write_bytes(b"no video")
-    command = Command("prepare", "--data", str(odd), "--num-processes", "1", "--out", str(tmp_path / "out"))
+def test_the_command_names_what_it_left_out_though_the_name_is_no_text(odd_videos: Path, tmp_path: Path) -> None:
+    (odd_videos / "dark" / LATIN).write_bytes(b"no video")
+    command = Command("prepare", "--data", str(odd_videos), "--num-processes", "1", "--out", str(tmp_path / "out"))
     command.expect_success()
     assert "4 videos failed:" in command.stdout
     assert "caf\\udce9.mp4: cannot be decoded" in command.stdout
 
 
-def test_a_list_whose_names_are_no_text_is_read(odd: Path, tmp_path: Path) -> None:
+def test_a_list_whose_names_are_no_text_is_read(odd_videos: Path, tmp_path: Path) -> None:
     (tmp_path / "list.csv").write_bytes(
-        b"path,label\n" + os.fsencode(odd / "dark" / LATIN) + b",caf\xe9\n" + b"x" * 300
+        b"path,label\n" + os.fsencode(odd_videos / "dark" / LATIN) + b",caf\xe9\n" + b"x" * 300
     )
     result = ListDataset(tmp_path / "list.csv")
     assert len(result.open_video(0)) == 3
@@ -87,7 +87,7 @@ def test_a_list_whose_names_are_no_text_is_read(odd: Path, tmp_path: Path) -> No
     assert VideoDataConfig(tmp_path / "out").open().classes == {"class": [os.fsdecode(b"caf\xe9")]}
 
 
-def test_a_folder_of_frames_that_is_the_whole_set_is_copied_under_its_name(odd: Path, tmp_path: Path) -> None:
-    prepare_dataset(VideoFolder(odd / "light"), tmp_path / "frames", PrepareConfig(format="jpeg"))
+def test_a_folder_of_frames_that_is_the_whole_set_is_copied_under_its_name(odd_videos: Path, tmp_path: Path) -> None:
+    prepare_dataset(VideoFolder(odd_videos / "light"), tmp_path / "frames", PrepareConfig(format="jpeg"))
     (line,) = prepare_dataset(VideoFolder(tmp_path / "frames" / "0"), tmp_path / "again", PrepareConfig())
     assert (line.path, line.num_frames, line.error) == ("0.mp4", 3, "")

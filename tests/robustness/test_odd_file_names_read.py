@@ -1,4 +1,4 @@
-"""No name of a file stops a verb that reads videos."""
+"""Verbs that read videos accept any file name."""
 
 import json
 import os
@@ -21,7 +21,7 @@ ODD = (b"caf\xe9.mp4", b"a" * 251 + b".mp4", b"http:x.mp4", b"con:1 $a$_b.mp4")
 
 @pytest.fixture
 def videos(tmp_path: Path) -> Path:
-    """A folder of odd names, a loop of links, a pipe and a file that is none."""
+    """Write a folder with unusual names, circular links, a pipe and a file that is not a video."""
     root = write_class_folders(tmp_path / "videos", videos_per_class=3, num_frames=16, image_size=32)
     for plain, odd in zip(sorted(root.rglob("*.mp4")), ODD, strict=False):
         os.rename(os.fsencode(plain), os.fsencode(plain.parent) + b"/" + odd)
@@ -46,5 +46,5 @@ def test_every_name_is_found_and_explained(videos: Path, tmp_path: Path) -> None
     result = search_folder(encoder, query, VideoDataConfig(str(videos)), SearchConfig(top_k=9, num_clips=1))
     assert len(result) == 5
     explain_videos(encoder, query, tmp_path / "explained")
-    (shown,) = json.loads((tmp_path / "explained" / "results.json").read_text())["videos"]
-    assert shown["name"] == query
+    (video,) = json.loads((tmp_path / "explained" / "results.json").read_text())["videos"]
+    assert video["name"] == query

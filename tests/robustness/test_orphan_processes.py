@@ -1,4 +1,4 @@
-"""When a command is killed, whatever it started ends within five seconds; and nobody ends in a traceback."""
+"""When a command is killed, all processes that it started end within five seconds without a traceback."""
 
 import os
 import signal
@@ -22,10 +22,10 @@ _SMALL = (
 
 
 def assert_kill_ends_all(command: Command) -> None:
-    started = descendants(command.pid)
+    children = descendants(command.pid)
     command.send(signal.SIGKILL)
     assert command.wait() == -signal.SIGKILL
-    assert alive_after(_SOON, started) == []
+    assert alive_after(_SOON, children) == []
 
 
 def test_kill_9_of_a_run_ends_its_decoders_and_their_server(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_kill_9_of_embed_ends_its_decoders_and_their_server(tmp_path: Path) -> N
     assert_kill_ends_all(command)
 
 
-# A rank that is still importing when its agent is killed.
+# Kill the agent while a rank is still importing modules.
 RANK = """
 import os, time
 import stillmotion.cli.main as cli
@@ -87,7 +87,7 @@ def test_kill_9_of_a_study_ends_its_workers() -> None:
     worker = int(study.stdout.readline())
     study.kill()
     study.communicate()
-    assert alive_after(60.0, [worker]) == []  # as soon as it has imported what it needs
+    assert alive_after(60.0, [worker]) == []  # as soon as its imports are done
 
 
 BEGINNING = """
@@ -117,8 +117,8 @@ def test_ctrl_c_while_decoders_start_is_no_traceback(tmp_path: Path) -> None:
     while len(descendants(run.pid)) < 2:  # the resource tracker, and the fork server
         assert is_alive(run.pid)
         time.sleep(0.01)
-    started = descendants(run.pid)
-    os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to every process
+    children = descendants(run.pid)
+    os.killpg(run.pid, signal.SIGINT)  # to every process, as a terminal does
     out, err = run.communicate(timeout=60)
     assert (out, err) == ("stopped\n", "")
-    assert alive_after(_SOON, started) == []
+    assert alive_after(_SOON, children) == []

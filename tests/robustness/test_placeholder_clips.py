@@ -1,4 +1,4 @@
-"""Stand-ins are spread, and nothing about the videos passes in silence."""
+"""Placeholders of unreadable videos are random other videos, and problems of videos are reported."""
 
 from collections import Counter
 from dataclasses import replace
@@ -17,13 +17,13 @@ from stillmotion.data.video.reader import ArrayReader, VideoReader
 
 
 class Cut(ArrayReader):
-    """A video of which half is missing."""
+    """Write a truncated video."""
 
     expected_frames = 16
 
 
 def half_readable() -> MemoryDataset:
-    """64 videos: those from 16 to 47 cannot be read, 3 is short, and 5 is cut off."""
+    """Write 64 videos: 16 to 47 cannot be read, 3 is short, and 5 is truncated."""
     videos: dict[str, VideoReader | None] = {}
     for i in range(64):
         pixels = np.random.default_rng(i).integers(0, 255, (2 if i == 3 else 8, 20, 24, 3), np.uint8)
@@ -45,7 +45,7 @@ def test_stand_ins_for_many_broken_neighbours_are_spread_and_the_same_each_time(
     for epoch in (0, 0, 1):
         batches = list(clips().iter_epoch(epoch))
         index = torch.cat([batch["index"] for batch in batches]).tolist()
-        assert max(Counter(index).values()) <= 8  # by chance alone; all but one was the same video before
+        assert max(Counter(index).values()) <= 8  # at chance; earlier, all but one were the same video
         assert len(set(index)) == 32
         named = {name for batch in batches for name, _ in batch["failed"]}
         assert named == {f"video-{i}" for i in range(16, 48)}
@@ -82,7 +82,7 @@ def test_fewer_videos_than_the_default_batch_are_taken_together_and_said_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "stillmotion")
-    few = small_config(overrides={"data.synthetic.num_videos": 12, "optim.batch_size": 32})
-    train(replace(few, recipe="laptop"), tmp_path)
+    config = small_config(overrides={"data.synthetic.num_videos": 12, "optim.batch_size": 32})
+    train(replace(config, recipe="laptop"), tmp_path)
     assert "The data set has 12 videos, fewer than the batch size 32; using a batch size of 12" in caplog.text
-    train(replace(few, recipe="laptop"), tmp_path)  # the same run, which is finished
+    train(replace(config, recipe="laptop"), tmp_path)  # the same run, which has finished

@@ -1,4 +1,4 @@
-"""Files that a stranger made are refused with one line, before they take memory or time."""
+"""Untrusted files are refused with one line before they take memory or time."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A decoder that is stuck or dies is named and replaced, and a stuck run can be stopped."""
+"""A decoder that hangs or dies is reported and replaced, and a run with hanging decoders can be stopped."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 
 class Waylaid(VideoDataset):
-    """Videos of noise; whoever opens the one numbered `at` gets the signal `by`, or sleeps where that is 0."""
+    """Videos of noise; opening the one numbered `at` sends the signal `by` to the process, or sleeps if it is 0."""
 
     labels: ClassVar[dict[str, np.ndarray]] = {}
     classes: ClassVar[dict[str, list[str]]] = {}
@@ -57,7 +57,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(WORKER_TIMEOUT_ENV, "1")
 
 
-def shown(batches: Iterator[Batch]) -> torch.Tensor:
+def concat_clips(batches: Iterator[Batch]) -> torch.Tensor:
     return torch.cat([batch["clips"] for batch in batches])
 
 
@@ -73,9 +73,9 @@ def test_a_decoder_that_stops_or_dies_is_named_and_replaced_and_the_clips_are_th
     next(batches)
     (first,) = clips.worker_pids
     list(batches)
-    os.kill(first, number)  # which has nothing to do now
+    os.kill(first, number)  # whose queue is empty
     result = list(clips.iter_epoch(1))
-    assert torch.equal(shown(iter(result)), shown(loader(Waylaid(), workers=0).iter_epoch(1)))
+    assert torch.equal(concat_clips(iter(result)), concat_clips(loader(Waylaid(), workers=0).iter_epoch(1)))
     (note,) = [note for batch in result for note in batch["warnings"]]
     assert words in note
     assert note.endswith("; restarted it")
@@ -111,7 +111,7 @@ def test_sigterm_ends_a_run_whose_decoders_are_stuck_and_saves_it(tmp_path: Path
     wait_for_steps(command, tmp_path, 2)
     (stuck,) = decoder_processes(command.pid)
     os.kill(stuck, signal.SIGSTOP)
-    time.sleep(1)  # the batches that it had made are soon used up
+    time.sleep(1)  # the prefetched batches are soon used up
     command.send(signal.SIGTERM)
     assert command.wait() == 143
     (line,) = command.stderr.splitlines()[-1:]

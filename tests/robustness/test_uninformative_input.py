@@ -1,4 +1,4 @@
-"""What teaches nothing is an error that says why, and what has changed is told."""
+"""Input without information is refused with a reason, and changed videos are reported."""
 
 import shutil
 from pathlib import Path

@@ -26,9 +26,9 @@ def test_the_margin_of_several_points_is_a_least_squares_fit_of_points_and_seeds
     design = np.array(
         [[p == i for i in range(points)] + [s == j for j in range(1, seeds)] for p, s in np.ndindex(4, 3)]
     )
-    rest = np.linalg.lstsq(design.astype(float), table.ravel(), rcond=None)[1].item()
+    residual_sum = np.linalg.lstsq(design.astype(float), table.ravel(), rcond=None)[1].item()
     freedom = points * seeds - np.linalg.matrix_rank(design)
-    expected = stats.t.ppf(0.975, freedom) * np.sqrt(rest / freedom * 2 / seeds)
+    expected = stats.t.ppf(0.975, freedom) * np.sqrt(residual_sum / freedom * 2 / seeds)
     assert significance_margin(table) == pytest.approx(expected)
 
 
@@ -46,7 +46,7 @@ def test_nothing_can_be_said_from_one_seed_or_one_point():
 
 
 @pytest.mark.parametrize(
-    ("difference", "same", "said"),
+    ("difference", "is_significant", "text"),
     [
         (0.2, False, "agrees"),
         (-0.2, False, "differs"),
@@ -57,5 +57,5 @@ def test_nothing_can_be_said_from_one_seed_or_one_point():
         (-0.2, True, "differs"),
     ],
 )
-def test_a_difference_counts_beyond_the_margin_only(difference, same, said):
-    assert judge_difference(difference, 0.1, expect_equal=same) == said
+def test_a_difference_counts_beyond_the_margin_only(difference, is_significant, text):
+    assert judge_difference(difference, 0.1, expect_equal=is_significant) == text

@@ -24,16 +24,16 @@ def test_trained_networks_stand_beside_their_beginnings_with_the_mean_over_seeds
     threads = torch.get_num_threads()
     lines = subject.run_debug_order(tmp_path)
     torch.set_num_threads(threads)
-    written = json.loads((tmp_path / "results.json").read_text())
+    results = json.loads((tmp_path / "results.json").read_text())
     for name, ending in (("pretrained", ""), ("untrained", ", untrained")):
-        rows = [written["accuracy"][f"seed-{seed}{ending}"]["whole"]["mean"]["value"] for seed in DEBUG_SEEDS]
-        assert written["seeds"][name]["whole"] == np.mean(rows)
+        rows = [results["accuracy"][f"seed-{seed}{ending}"]["whole"]["mean"]["value"] for seed in DEBUG_SEEDS]
+        assert results["seeds"][name]["whole"] == np.mean(rows)
     assert (tmp_path / "results.txt").read_text().splitlines() == lines
     assert lines[-1].startswith("training improves ")
 
 
 def test_the_debug_recipe_draws_light_that_grows_and_light_that_fades():
-    drawn = debug_config(3).data.synthetic
-    assert drawn.values_per_factor[2] == 2
-    assert drawn.confound == ()
+    synthetic = debug_config(3).data.synthetic
+    assert synthetic.values_per_factor[2] == 2
+    assert synthetic.confound == ()
     assert debug_config(3).train.seed == 3

@@ -1,4 +1,4 @@
-"""The comparison of ways of transfer, at its smallest."""
+"""A minimal comparison of transfer methods."""
 
 import json
 
@@ -16,7 +16,7 @@ SMALL = TransferComparisonConfig(
 
 
 def test_a_stopped_study_goes_on_to_the_same_table(tmp_path, monkeypatch):
-    whole = compare_transfers(tmp_path / "whole", SMALL, num_seeds=2)
+    uninterrupted = compare_transfers(tmp_path / "whole", SMALL, num_seeds=2)
     from stillmotion.studies import transfer_comparison as module
 
     calls = []
@@ -31,11 +31,11 @@ def test_a_stopped_study_goes_on_to_the_same_table(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "transfer", stops)
     with pytest.raises(KeyboardInterrupt):
         compare_transfers(tmp_path / "parts", SMALL, num_seeds=2)
-    parts = compare_transfers(tmp_path / "parts", SMALL, num_seeds=2)
-    assert parts["rows"] == whole["rows"]
-    assert list(parts["rows"]) == ["frozen", "PEA, KL", "PEA, MSE", "no PEA, KL", "no PEA, MSE"]
-    assert all(len(row[c]) == 2 for row in parts["rows"].values() for c in METRIC_COLUMNS)
-    assert json.loads((tmp_path / "parts" / "results.json").read_text())["rows"] == whole["rows"]
+    resumed = compare_transfers(tmp_path / "parts", SMALL, num_seeds=2)
+    assert resumed["rows"] == uninterrupted["rows"]
+    assert list(resumed["rows"]) == ["frozen", "PEA, KL", "PEA, MSE", "no PEA, KL", "no PEA, MSE"]
+    assert all(len(row[c]) == 2 for row in resumed["rows"].values() for c in METRIC_COLUMNS)
+    assert json.loads((tmp_path / "parts" / "results.json").read_text())["rows"] == uninterrupted["rows"]
 
 
 def test_sizes_below_one_are_refused():

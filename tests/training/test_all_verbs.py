@@ -1,4 +1,4 @@
-"""What holds for the runs of every training verb: they resume bit for bit, and stop with the reason."""
+"""Runs of every training verb resume bit for bit and stop with a reason."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +23,7 @@ _TOKENS = small_pretrain.small_config(
 _ON_DEVICE = small_pretrain.small_config(
     overrides={"optim.epochs": 3, "data.augment": "slowfast", "data.augment_on": "device"}
 )
-# A configuration, the function that trains it, and its number of steps.
+# Configuration, training function and number of steps.
 RUNS: dict[str, tuple[Any, Callable[[Any, Path], object], int]] = {
     "pretrain": (small_pretrain.small_config(overrides={"optim.epochs": 3}), small_pretrain.train, 6),
     "pretrain on cached tokens": (_TOKENS, small_pretrain.train, 6),
@@ -38,8 +38,8 @@ RUNS: dict[str, tuple[Any, Callable[[Any, Path], object], int]] = {
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Finished runs, each trained once."""
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return finished runs by verb, each trained once."""
 
     @cache
     def train(name: str) -> Path:
@@ -54,24 +54,26 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize("step", [1, 4])
 def test_a_stopped_run_resumes_bit_for_bit(
-    name: str, step: int, finished: Callable[[str], Path], tmp_path: Path
+    name: str, step: int, finished_run: Callable[[str], Path], tmp_path: Path
 ) -> None:
     config, run, total_steps = RUNS[name]
     with stop_at_step(step, total_steps):
         run(config, tmp_path)
     assert not (tmp_path / "results.json").exists()
     run(config, tmp_path)
-    assert_same_run(finished(name), tmp_path)
+    assert_same_run(finished_run(name), tmp_path)
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_finished_run_is_left_as_it_is_and_another_one_is_refused(name: str, finished: Callable[[str], Path]) -> None:
+def test_a_finished_run_is_left_as_it_is_and_another_one_is_refused(
+    name: str, finished_run: Callable[[str], Path]
+) -> None:
     config, run, _ = RUNS[name]
-    files = [file for file in finished(name).iterdir() if file.name in ("training_state.pt", "results.json")]
+    files = [file for file in finished_run(name).iterdir() if file.name in ("training_state.pt", "results.json")]
     before = [file.stat().st_mtime_ns for file in files]
-    run(config, finished(name))
+    run(config, finished_run(name))
     with pytest.raises(StillmotionError, match=r"contains a different run .*train\.seed: 0 ≠ 5"):
-        run(replace(config, train=replace(config.train, seed=5)), finished(name))
+        run(replace(config, train=replace(config.train, seed=5)), finished_run(name))
     assert [file.stat().st_mtime_ns for file in files] == before
 
 

@@ -1,4 +1,4 @@
-"""training_state.pt and checkpoint.safetensors: whole or not there, and never code."""
+"""training_state.pt and checkpoint.safetensors are written completely or not at all, and never run code."""
 
 import pickle
 from pathlib import Path
@@ -13,7 +13,7 @@ from stillmotion.training import checkpoint
 
 
 class Code:
-    """What a pickle would run."""
+    """Run by a malicious pickle."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -66,17 +66,17 @@ def test_a_write_that_fails_leaves_the_files_of_before(
 @pytest.mark.parametrize("protocol", [0, 2, 4])
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 def test_a_pickle_with_code_is_refused_and_not_run(tmp_path: Path, protocol: int) -> None:
-    ran = tmp_path / "ran"
+    marker = tmp_path / "ran"
     with (tmp_path / checkpoint.STATE_FILE).open("wb") as file:
-        pickle.dump({"step": 1, "module": Code(ran)}, file, protocol)
+        pickle.dump({"step": 1, "module": Code(marker)}, file, protocol)
     with pytest.raises(
         StillmotionError, match=r"state\.pt cannot be read .*could execute code.*delete it to start over"
     ):
         checkpoint.load_training_state(tmp_path)
-    torch.save({"step": 1, "module": Code(ran)}, tmp_path / checkpoint.STATE_FILE)
+    torch.save({"step": 1, "module": Code(marker)}, tmp_path / checkpoint.STATE_FILE)
     with pytest.raises(StillmotionError, match="could execute code"):
         checkpoint.load_training_state(tmp_path)
-    assert not ran.exists()
+    assert not marker.exists()
 
 
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")

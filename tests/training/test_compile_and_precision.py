@@ -1,4 +1,4 @@
-"""A network as it is trained: compiled, in another layout or in another precision it is the same one."""
+"""Compilation, memory layout and precision do not change what a network computes."""
 
 import copy
 import os
@@ -27,41 +27,43 @@ from stillmotion.training.runtime import training_session
 from stillmotion.utils.device import autocast, resolve_precision
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-ONCE = tuple(how for how in get_args(SolverName) if how not in SECOND_ORDER_SOLVERS)
+FIRST_ORDER_SOLVERS = tuple(solver for solver in get_args(SolverName) if solver not in SECOND_ORDER_SOLVERS)
 
 
 @pytest.fixture
 def uncompiled_code(monkeypatch):
-    """What is compiled is traced and differentiated as ever, and its operations are run one by one: no compiler."""
+    """Compile by tracing and differentiating only; operations run one by one, so that no C++ compiler is needed."""
     monkeypatch.setattr(run_setup, "COMPILE_BACKEND", "aot_eager")
     torch._dynamo.reset()
 
 
-def solved(how, *, compiled, share=slice(None)):
+def compute_losses_and_gradients(solver, *, compiled, videos=slice(None)):
     method = tiny_method("simclr").train()
     run_setup.prepare_model(method, method.online.backbone, TrainConfig(compile=compiled), CPU)
-    config = PretrainConfig(method=method.config, solver=SolverConfig(how, inner_lr=0.01))
-    return compute_gradients(method, tiny_clips(4, 2)[share], config)
+    config = PretrainConfig(method=method.config, solver=SolverConfig(solver, inner_lr=0.01))
+    return compute_gradients(method, tiny_clips(4, 2)[videos], config)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ONCE)
-def test_a_compiled_backbone_has_the_losses_and_gradients_of_the_eager_one(uncompiled_code, how):
-    (losses, gradient), (expected, exact) = (solved(how, compiled=compiled) for compiled in (True, False))
+@pytest.mark.parametrize("solver", FIRST_ORDER_SOLVERS)
+def test_a_compiled_backbone_has_the_losses_and_gradients_of_the_eager_one(uncompiled_code, solver):
+    (losses, gradient), (expected, exact) = (
+        compute_losses_and_gradients(solver, compiled=compiled) for compiled in (True, False)
+    )
     torch.testing.assert_close(losses.losses, expected.losses)
     torch.testing.assert_close(gradient, exact)
 
 
-def on_a_rank(rank):
+def gradient_on_rank(rank):
     run_setup.COMPILE_BACKEND = "aot_eager"
-    warnings.filterwarnings("ignore", message="The .grad attribute")  # of what dynamo looks at itself
-    return solved("exact-projector", compiled=True, share=slice(2 * rank, 2 * rank + 2))[1]
+    warnings.filterwarnings("ignore", message="The .grad attribute")  # raised by dynamo's own inspection
+    return compute_losses_and_gradients("exact-projector", compiled=True, videos=slice(2 * rank, 2 * rank + 2))[1]
 
 
 @pytest.mark.slow
 def test_two_processes_with_compiled_backbones_and_joint_norms_give_the_gradient_of_one():
-    expected = solved("exact-projector", compiled=False)[1]
-    for result in gloo.run_on_ranks(on_a_rank):
+    expected = compute_losses_and_gradients("exact-projector", compiled=False)[1]
+    for result in gloo.run_on_ranks(gradient_on_rank):
         torch.testing.assert_close(result, expected, rtol=1e-6, atol=1e-9)
 
 
@@ -77,37 +79,39 @@ def test_a_compiled_run_has_the_names_and_the_curves_of_an_eager_one(uncompiled_
     assert load_metrics(compiled)["loss/whole"] == [(step, pytest.approx(loss, rel=1e-4)) for step, loss in expected]
 
 
-@pytest.mark.parametrize("how", SECOND_ORDER_SOLVERS)
-def test_solvers_that_differentiate_the_backbone_twice_are_not_compiled_and_others_are_named(how):
-    with pytest.raises(StillmotionError, match=f"Solver {how} differentiates .* one of {', '.join(ONCE)}"):
-        PretrainConfig(train=TrainConfig(compile=True), solver=SolverConfig(how))
+@pytest.mark.parametrize("solver", SECOND_ORDER_SOLVERS)
+def test_solvers_that_differentiate_the_backbone_twice_are_not_compiled_and_others_are_named(solver):
+    with pytest.raises(
+        StillmotionError, match=f"Solver {solver} differentiates .* one of {', '.join(FIRST_ORDER_SOLVERS)}"
+    ):
+        PretrainConfig(train=TrainConfig(compile=True), solver=SolverConfig(solver))
 
 
 def test_without_a_compiler_it_is_said_before_the_first_step(monkeypatch):
     from torch._inductor import cpp_builder
 
-    def none() -> str:
+    def no_compiler() -> str:
         raise RuntimeError("no C++ compiler")
 
-    monkeypatch.setattr(cpp_builder, "get_cpp_compiler", none)
+    monkeypatch.setattr(cpp_builder, "get_cpp_compiler", no_compiler)
     with pytest.raises(StillmotionError, match=r"none was found\. Install g\+\+"):
-        solved("plain", compiled=True)
+        compute_losses_and_gradients("plain", compiled=True)
 
 
 @pytest.mark.parametrize("name", ["small_cnn3d", "s3d_g", "i3d"])
 def test_with_channels_last_outputs_gradients_and_states_are_the_same(name):
     torch.manual_seed(0)
-    plain = create_backbone(name).double().train()
-    other = copy.deepcopy(plain)
-    run_setup.use_channels_last(other, CUDA)
+    backbone = create_backbone(name).double().train()
+    channels_last = copy.deepcopy(backbone)
+    run_setup.use_channels_last(channels_last, CUDA)
     clips = torch.randn(1, 3, 2, 32, 32, dtype=torch.float64)
-    result, expected = other(clips), plain(clips)
+    result, expected = channels_last(clips), backbone(clips)
     torch.testing.assert_close(result, expected)
     for features in (result, expected):
         features.square().mean().backward()
-    for (key, p), q in zip(plain.named_parameters(), other.parameters(), strict=True):
+    for (key, p), q in zip(backbone.named_parameters(), channels_last.parameters(), strict=True):
         torch.testing.assert_close(q.grad, p.grad, msg=key)
-    torch.testing.assert_close(dict(other.state_dict()), dict(plain.state_dict()))
+    torch.testing.assert_close(dict(channels_last.state_dict()), dict(backbone.state_dict()))
 
 
 def test_the_layout_is_chosen_for_convolutional_networks_on_cuda_alone():
@@ -142,8 +146,8 @@ def test_a_run_keeps_the_precision_that_auto_was_when_it_began_and_says_so(tmp_p
         f"Resuming {tmp_path} in bf16, the precision it started with (a new run on cpu would use fp32)" in caplog.text
     )
     assert load_config(tmp_path, PretrainConfig).train.precision == "bf16"
-    asked = replace(config, train=replace(config.train, precision="fp16"))
-    assert resolve_run_precision(asked, tmp_path, CPU) is asked
+    fp16_config = replace(config, train=replace(config.train, precision="fp16"))
+    assert resolve_run_precision(fp16_config, tmp_path, CPU) is fp16_config
 
 
 def test_determinism_is_asked_for_within_a_run_and_not_beyond_it():

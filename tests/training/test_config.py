@@ -1,4 +1,4 @@
-"""Configurations to and from JSON, and what is said where they do not fit."""
+"""Configurations to and from JSON, and errors of those that do not fit."""
 
 import json
 from dataclasses import replace
@@ -15,25 +15,25 @@ from stillmotion.training.run_dir import load_config
 from stillmotion.utils.typed_config import diff_configs, from_dict, to_dict
 
 
-def written(**changes: Any) -> dict[str, Any]:
+def config_dict(**changes: Any) -> dict[str, Any]:
     return json.loads(json.dumps(to_dict(PretrainConfig()))) | changes
 
 
 def test_json_is_plain_and_tells_objectives_by_name() -> None:
-    tree = written()
+    tree = config_dict()
     assert tree["method"]["objective"] == {"name": "simclr", "temperature": 0.1, "negatives": "all"}
     assert tree["optim"]["name"] == "lars"
     assert tree["data"]["synthetic"]["values_per_factor"] == list(PretrainConfig().data.synthetic.values_per_factor)
-    back = from_dict(PretrainConfig, tree)
-    assert back == PretrainConfig()
-    assert isinstance(back.data.synthetic.values_per_factor, tuple)
+    restored = from_dict(PretrainConfig, tree)
+    assert restored == PretrainConfig()
+    assert isinstance(restored.data.synthetic.values_per_factor, tuple)
 
 
 def test_differences_are_named_by_their_place() -> None:
     config = PretrainConfig()
     assert diff_configs(config, config) == []
-    other = replace(config, data=replace(config.data, image_size=112), train=replace(config.train, seed=7))
-    assert diff_configs(config, other) == ["train.seed: 0 ≠ 7", "data.image_size: 224 ≠ 112"]
+    changed = replace(config, data=replace(config.data, image_size=112), train=replace(config.train, seed=7))
+    assert diff_configs(config, changed) == ["train.seed: 0 ≠ 7", "data.image_size: 224 ≠ 112"]
     moco = replace(config, method=replace(config.method, objective=MoCoConfig()))
     differences = diff_configs(config, moco)
     assert "method.objective.name: simclr ≠ moco" in differences
@@ -50,29 +50,32 @@ def test_differences_are_named_by_their_place() -> None:
         ({"train": {}}, r"config.train has unknown fields \[\] and lacks \['activation_checkpointing'"),
         ({"train": 5}, "config.train is 5; expected the fields precision, "),
         (
-            {"method": written()["method"] | {"objective": {"name": "gan"}}},
+            {"method": config_dict()["method"] | {"objective": {"name": "gan"}}},
             "there is no objective 'gan'; choose one of simclr, moco",
         ),
         (
-            {"method": written()["method"] | {"objective": None}},
+            {"method": config_dict()["method"] | {"objective": None}},
             r"config\.method\.objective is None; expected simclr or moco or ",
         ),
-        ({"train": written()["train"] | {"log_every_steps": 0}}, "train.log_every_steps is 0; it must be at least 1"),
+        (
+            {"train": config_dict()["train"] | {"log_every_steps": 0}},
+            "train.log_every_steps is 0; it must be at least 1",
+        ),
     ],
 )
 def test_what_does_not_fit_is_named(change: dict[str, Any], words: str) -> None:
     with pytest.raises(StillmotionError, match=words):
-        from_dict(PretrainConfig, written(**change))
-    missing = written()
+        from_dict(PretrainConfig, config_dict(**change))
+    missing = config_dict()
     del missing["solver"]
     with pytest.raises(StillmotionError, match=r"lacks \['solver'\]"):
         from_dict(PretrainConfig, missing)
 
 
 def test_what_is_no_run_folder_is_said(tmp_path: Path) -> None:
-    for place in (tmp_path, tmp_path / "nowhere"):
+    for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(StillmotionError, match=r"is not a run directory: it has no config\.json"):
-            load_config(place, PretrainConfig)
+            load_config(folder, PretrainConfig)
     (tmp_path / "list.csv").touch()
     with pytest.raises(StillmotionError, match="is not a run directory"):
         load_config(tmp_path / "list.csv", PretrainConfig)

@@ -23,27 +23,33 @@ RELOADS = '<meta http-equiv="refresh" content="30">'
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of four steps that was evaluated after each epoch."""
     changes = {"optim.epochs": 2, "train.eval_every_epochs": 1, "train.eval_num_videos": 8}
     return train(small_config("k400-bod-simclr", changes), tmp_path_factory.mktemp("follow") / "run")
 
 
 @pytest.fixture
-def run(finished: Path, tmp_path: Path) -> Path:
-    """The same, to be changed."""
-    return Path(shutil.copytree(finished, tmp_path / "run"))
+def run(finished_run: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run that a test may change."""
+    return Path(shutil.copytree(finished_run, tmp_path / "run"))
 
 
-def half_way(run: Path) -> None:
-    """Leave of a run what there is after three steps: half a line, and no checkpoint."""
+def truncate_run(run: Path) -> None:
+    """Reduce a run to its state after three steps: a truncated last line and no checkpoint."""
     lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
-    early = [line for line in lines if json.loads(line)["step"] < 4]
-    (run / "metrics.jsonl").write_text("".join(early) + '{"step": 4, "loss/sta')
+    lines_so_far = [line for line in lines if json.loads(line)["step"] < 4]
+    (run / "metrics.jsonl").write_text("".join(lines_so_far) + '{"step": 4, "loss/sta')
     for name in ("checkpoint.safetensors", "training_state.pt", "failed_videos.json"):
         (run / name).unlink()
-    far = {"step": 2, "total_steps": 4, "updated_at": time.time(), "clips_per_second": 120.0, "eta_seconds": 3725.0}
-    (run / PROGRESS_FILE).write_text(json.dumps(far))
+    progress = {
+        "step": 2,
+        "total_steps": 4,
+        "updated_at": time.time(),
+        "clips_per_second": 120.0,
+        "eta_seconds": 3725.0,
+    }
+    (run / PROGRESS_FILE).write_text(json.dumps(progress))
 
 
 def test_the_page_of_a_finished_run_has_what_was_found_between_the_epochs(run: Path) -> None:
@@ -56,7 +62,7 @@ def test_the_page_of_a_finished_run_has_what_was_found_between_the_epochs(run: P
 
 
 def test_a_run_that_goes_on_is_shown_at_any_moment_and_reloads(run: Path) -> None:
-    half_way(run)
+    truncate_run(run)
     with file_lock.lock_dir(run):
         html = write_run_page(run, reload_seconds=30).read_text()
     assert f"The run is being trained by process {os.getpid()} on" in html
@@ -69,10 +75,10 @@ def test_a_run_that_goes_on_is_shown_at_any_moment_and_reloads(run: Path) -> Non
 
 
 def test_what_is_not_written_yet_is_not_missed(run: Path) -> None:
-    half_way(run)
+    truncate_run(run)
     with file_lock.lock_dir(run):
-        for gone, total in (("metrics.jsonl", 4), (PROGRESS_FILE, 0)):
-            (run / gone).unlink()
+        for name, total in (("metrics.jsonl", 4), (PROGRESS_FILE, 0)):
+            (run / name).unlink()
             assert load_run_status(run).total_steps == total
         html = write_run_page(run).read_text()
     assert "The run is being trained" in html
@@ -81,14 +87,14 @@ def test_what_is_not_written_yet_is_not_missed(run: Path) -> None:
 
 
 def test_a_run_that_did_not_note_its_course_is_as_far_as_its_last_line(run: Path) -> None:
-    half_way(run)
+    truncate_run(run)
     (run / PROGRESS_FILE).unlink()
-    course = load_run_status(run)
-    assert (course.step, course.total_steps, course.is_finished) == (3, 4, False)
+    status = load_run_status(run)
+    assert (status.step, status.total_steps, status.is_finished) == (3, 4, False)
 
 
 def test_a_run_that_was_killed_is_not_thought_to_go_on(run: Path) -> None:
-    half_way(run)
+    truncate_run(run)
     child = os.fork()
     if child == 0:
         os._exit(0)
@@ -102,13 +108,13 @@ def test_a_run_that_was_killed_is_not_thought_to_go_on(run: Path) -> None:
 
 
 def test_a_run_of_another_machine_without_news_has_ended_unless_it_holds_the_lock(run: Path) -> None:
-    half_way(run)
-    lock, progress, before = run / file_lock.LOCK_FILE, run / "progress.json", time.time() - 3 * 3600
+    truncate_run(run)
+    lock, progress, hours_ago = run / file_lock.LOCK_FILE, run / "progress.json", time.time() - 3 * 3600
     lock.write_text("process 1 on another.machine")
     assert load_run_status(run).locked_by == "process 1 on another.machine"
-    progress.write_text(json.dumps({"step": 2, "total_steps": 4, "updated_at": before}))
+    progress.write_text(json.dumps({"step": 2, "total_steps": 4, "updated_at": hours_ago}))
     for file in run.iterdir():
-        os.utime(file, (before, before))
+        os.utime(file, (hours_ago, hours_ago))
     assert load_run_status(run).locked_by is None
     (section,) = progress_sections(run)
     assert "not being trained (no news for 3 h)" in section.blocks[0].text
@@ -140,17 +146,17 @@ def test_following_ends_with_the_run_and_its_last_page_does_not_reload(
 
 @pytest.mark.slow
 def test_ctrl_c_leaves_the_following_and_not_the_run(tmp_path: Path) -> None:
-    place = tmp_path / "run"
+    run_dir = tmp_path / "run"
     words = "--recipe k400-simclr --debug --optim.epochs 2000 --train.log-every-steps 1 --train.num-threads 1"
-    training = Command("pretrain", *words.split(), "--out", str(place))
-    wait_for_steps(training, place, 2)
-    following = Command("report", str(place), "--follow", "30")
+    training = Command("pretrain", *words.split(), "--out", str(run_dir))
+    wait_for_steps(training, run_dir, 2)
+    following = Command("report", str(run_dir), "--follow", "30")
     deadline = time.monotonic() + 240
-    while not (place / "report.html").exists():
+    while not (run_dir / "report.html").exists():
         assert following.is_running, following.stderr
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert "The run is being trained" in (place / "report.html").read_text()
+    assert "The run is being trained" in (run_dir / "report.html").read_text()
     following.send(signal.SIGINT)
     assert following.wait() == 130
     assert training.is_running, training.stderr

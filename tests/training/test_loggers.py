@@ -1,4 +1,4 @@
-"""Where a run's numbers go: stand-ins for the services, and the services themselves where they are installed."""
+"""Loggers of metrics, with fakes of the services and, where they are installed, with the services themselves."""
 
 import importlib.util
 import json
@@ -35,7 +35,7 @@ def init(**options):
 
 @pytest.fixture
 def wandb(tmp_path, monkeypatch):
-    """A stand-in for the package, which notes what it is asked."""
+    """A fake of the package that records its calls."""
     (tmp_path / "packages").mkdir()
     (tmp_path / "packages" / "wandb.py").write_text(WANDB)
     monkeypatch.syspath_prepend(str(tmp_path / "packages"))
@@ -48,14 +48,14 @@ def wandb(tmp_path, monkeypatch):
     sys.modules.pop("wandb")
 
 
-class Noting:
-    """A logger that keeps what it is told."""
+class RecordingLogger:
+    """A logger that records its metrics."""
 
-    made: ClassVar[list] = []
+    instances: ClassVar[list] = []
 
     def __init__(self, folder, config, start):
         self.config, self.start, self.logged, self.finished = config, start, [], None
-        Noting.made.append(self)
+        RecordingLogger.instances.append(self)
 
     def log_metrics(self, step, metrics):
         self.logged.append((step, dict(metrics)))
@@ -64,8 +64,8 @@ class Noting:
         self.finished = completed
 
 
-class Failing(Noting):
-    """A logger whose network is gone after a step."""
+class FailingLogger(RecordingLogger):
+    """A logger whose network fails after the first step."""
 
     def log_metrics(self, step, metrics):
         super().log_metrics(step, metrics)
@@ -74,20 +74,20 @@ class Failing(Noting):
 
 
 @pytest.fixture
-def noting(monkeypatch):
-    monkeypatch.setattr(Noting, "made", [])
-    monkeypatch.setattr(LOGGERS, "builtin", LOGGERS.builtin | {"noting": Noting, "failing": Failing})
+def recording_loggers(monkeypatch):
+    monkeypatch.setattr(RecordingLogger, "instances", [])
+    monkeypatch.setattr(LOGGERS, "builtin", LOGGERS.builtin | {"noting": RecordingLogger, "failing": FailingLogger})
     monkeypatch.setitem(LOGGERS.__dict__, "_loaded", dict(LOGGERS.builtin))
-    return Noting.made
+    return RecordingLogger.instances
 
 
-def test_every_logger_is_told_what_metrics_jsonl_holds(noting, tmp_path):
+def test_every_logger_is_told_what_metrics_jsonl_holds(recording_loggers, tmp_path):
     folder = train(small_config(overrides={"train.loggers": ("tensorboard", "noting")}), tmp_path / "run")
-    (one,) = noting
+    (logger,) = recording_loggers
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert [{"step": step, **values} for step, values in one.logged] == rows
-    assert one.config == json.loads((folder / "config.json").read_text())
-    assert one.finished
+    assert [{"step": step, **values} for step, values in logger.logged] == rows
+    assert logger.config == json.loads((folder / "config.json").read_text())
+    assert logger.finished
     assert list((folder / "tensorboard").iterdir())
 
 
@@ -97,56 +97,57 @@ def test_without_loggers_there_are_metrics_alone(tmp_path):
     assert not (folder / "tensorboard").exists()
 
 
-def test_a_stopped_run_is_not_finished_and_goes_on_from_its_step(noting, tmp_path):
+def test_a_stopped_run_is_not_finished_and_goes_on_from_its_step(recording_loggers, tmp_path):
     config = small_config(overrides={"train.loggers": ("noting",)})
     with stop_at_step(1, 2):
         train(config, tmp_path / "run")
     train(config, tmp_path / "run")
-    assert [(one.start, one.finished, [step for step, _ in one.logged]) for one in noting] == [
+    assert [(logger.start, logger.finished, [step for step, _ in logger.logged]) for logger in recording_loggers] == [
         (0, False, [1]),
         (1, True, [2]),
     ]
 
 
-def test_a_logger_that_fails_is_named_once_and_the_run_goes_on(noting, tmp_path, caplog):
+def test_a_logger_that_fails_is_named_once_and_the_run_goes_on(recording_loggers, tmp_path, caplog):
     config = small_config(overrides={"train.loggers": ("failing", "noting"), "optim.epochs": 2})
-    failed = train(config, tmp_path / "run")
+    failing_run = train(config, tmp_path / "run")
     output = caplog.text
     assert output.count("Logger failing failed and was disabled (no route to host)") == 1
-    assert [step for step, _ in noting[0].logged] == [1, 2]
-    assert [step for step, _ in noting[1].logged] == [1, 2, 3, 4]
-    plain = train(small_config(overrides={"optim.epochs": 2}), tmp_path / "plain")
-    assert_same_weights(failed, plain)
+    assert [step for step, _ in recording_loggers[0].logged] == [1, 2]
+    assert [step for step, _ in recording_loggers[1].logged] == [1, 2, 3, 4]
+    plain_run = train(small_config(overrides={"optim.epochs": 2}), tmp_path / "plain")
+    assert_same_weights(failing_run, plain_run)
 
 
-class Slow(Noting):
-    """A logger whose service answers when it may."""
+class SlowLogger(RecordingLogger):
+    """A logger whose service blocks until `may_answer` is set."""
 
     may_answer: ClassVar[threading.Event]
 
     def log_metrics(self, step, metrics):
-        assert Slow.may_answer.wait(60)
+        assert SlowLogger.may_answer.wait(60)
         super().log_metrics(step, metrics)
 
 
-def log_three_steps(folder: Path, between=lambda: None) -> None:
+def log_three_steps(folder: Path, before_close=lambda: None) -> None:
     with RunLog(folder, total_steps=3, loggers=("slow",)) as log:
         for step in (1, 2, 3):
             log.log_step(step, 1, {"lr": 0.1})
-        between()
+        before_close()
 
 
 @pytest.fixture
-def slow(noting, monkeypatch):
-    monkeypatch.setattr(LOGGERS, "builtin", LOGGERS.builtin | {"slow": Slow})
+def slow(recording_loggers, monkeypatch):
+    monkeypatch.setattr(LOGGERS, "builtin", LOGGERS.builtin | {"slow": SlowLogger})
     monkeypatch.setitem(LOGGERS.__dict__, "_loaded", dict(LOGGERS.builtin))
-    monkeypatch.setattr(Slow, "may_answer", threading.Event(), raising=False)
-    yield noting
-    Slow.may_answer.set()
+    monkeypatch.setattr(SlowLogger, "may_answer", threading.Event(), raising=False)
+    yield recording_loggers
+    SlowLogger.may_answer.set()
 
 
 def test_training_does_not_wait_for_a_slow_service_and_its_end_loses_nothing(slow, tmp_path, caplog):
-    log_three_steps(tmp_path, between=Slow.may_answer.set)  # the steps are over before the service answers the first
+    # All steps are logged before the service handles the first.
+    log_three_steps(tmp_path, before_close=SlowLogger.may_answer.set)
     assert ([step for step, _ in slow[0].logged], slow[0].finished) == ([1, 2, 3], True)
     assert "Logger" not in caplog.text
 
@@ -163,8 +164,8 @@ def test_a_service_that_never_answers_is_named_and_left(slow, tmp_path, caplog, 
     assert len(load_metrics(tmp_path)["lr"]) == 3
 
 
-def test_a_logger_that_cannot_be_opened_is_named_and_left(noting, tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(Noting, "__init__", lambda self, *_: 1 / 0)
+def test_a_logger_that_cannot_be_opened_is_named_and_left(recording_loggers, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(RecordingLogger, "__init__", lambda self, *_: 1 / 0)
     with RunLog(tmp_path, total_steps=1, loggers=("noting",)) as log:
         log.log_step(1, 1, {"lr": 0.1})
     assert "Logger noting failed and was disabled (division by zero)" in caplog.text
@@ -195,7 +196,7 @@ def test_a_resumed_run_goes_on_in_the_same_run_of_wandb(wandb, tmp_path):
     for start in (0, 1):
         with RunLog(folder, total_steps=2, start_step=start, loggers=("wandb",)) as log:
             log.log_step(start + 1, 1, {"lr": 0.1})
-    first, second = (options for what, *(options, *_) in wandb.calls if what == "init")
+    first, second = (options for name, *(options, *_) in wandb.calls if name == "init")
     assert first == second | {"settings": first["settings"]}
     assert (first["project"], first["name"], first["resume"]) == ("runs", "mine", "allow")
     assert first["config"] == {"optim": {"lr": 0.1}}
@@ -208,7 +209,7 @@ def test_a_resumed_run_goes_on_in_the_same_run_of_wandb(wandb, tmp_path):
     ]
 
 
-@pytest.mark.filterwarnings("ignore")  # its own
+@pytest.mark.filterwarnings("ignore")  # of the package
 def test_the_real_wandb_writes_offline(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
@@ -218,10 +219,11 @@ def test_the_real_wandb_writes_offline(tmp_path, monkeypatch):
         train(config, tmp_path / "runs" / "mine")
     folder = train(config, tmp_path / "runs" / "mine")
     identity = json.loads((folder / loggers.LOGGER_IDS_FILE).read_text())["wandb"]
-    assert len(list((folder / "wandb").glob(f"offline-run-*-{identity}"))) in (1, 2)  # one where both began in a second
+    # One folder if both attempts started in the same second.
+    assert len(list((folder / "wandb").glob(f"offline-run-*-{identity}"))) in (1, 2)
 
 
-@pytest.mark.filterwarnings("ignore")  # its own
+@pytest.mark.filterwarnings("ignore")  # of the package
 def test_the_real_mlflow_has_one_run_with_every_step(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
@@ -234,27 +236,27 @@ def test_the_real_mlflow_has_one_run_with_every_step(tmp_path, monkeypatch):
     assert run.info.run_id == json.loads((folder / loggers.LOGGER_IDS_FILE).read_text())["mlflow"]
     assert (run.info.run_name, run.info.status) == ("mine", "FINISHED")
     assert run.data.params["optim.batch_size"] == "8"
-    assert [one.step for one in client.get_metric_history(run.info.run_id, "lr")] == [1, 2]
+    assert [metric.step for metric in client.get_metric_history(run.info.run_id, "lr")] == [1, 2]
 
 
-def test_loggers_may_change_between_two_attempts(noting, tmp_path: Path):
+def test_loggers_may_change_between_two_attempts(recording_loggers, tmp_path: Path):
     with stop_at_step(1, 2):
         train(small_config(), tmp_path / "run")
     train(small_config(overrides={"train.loggers": ("noting",)}), tmp_path / "run")
-    assert [step for step, _ in noting[0].logged] == [2]
+    assert [step for step, _ in recording_loggers[0].logged] == [2]
 
 
 def test_a_full_disk_disables_tensorboard_without_a_traceback(tmp_path, monkeypatch, caplog) -> None:
-    """TensorBoard writes in a thread of its own, whose traceback Python would print."""
+    """TensorBoard writes in its own thread, whose traceback Python would print."""
 
     def fail(self, data):
         raise OSError(28, "No space left on device")
 
-    printed = []
+    tracebacks = []
     monkeypatch.setattr("tensorboard.summary.writer.record_writer.RecordWriter.write", fail)
-    monkeypatch.setattr(threading, "excepthook", printed.append)
+    monkeypatch.setattr(threading, "excepthook", tracebacks.append)
     loggers._hide_tensorboard_tracebacks.cache_clear()
     loggers.LoggerCollection(["tensorboard"], tmp_path, start_step=0).close(completed=False)
     loggers._hide_tensorboard_tracebacks.cache_clear()
-    assert not printed
+    assert not tracebacks
     assert "Logger tensorboard failed and was disabled ([Errno 28] No space left on device)" in caplog.text

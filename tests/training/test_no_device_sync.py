@@ -1,4 +1,4 @@
-"""No step asks its device for a number, but those that are written down."""
+"""A training step does not synchronize with its device, except for steps that are logged."""
 
 from pathlib import Path
 
@@ -11,9 +11,9 @@ from stillmotion.methods.simclr import SimCLR
 from stillmotion.training.pretrain.task import PretrainTrainer
 from stillmotion.training.run_log import RunLog
 
-# What cannot go on before the device has answered: a number, or a shape that depends on numbers.
+# Operations that wait for the device: they return a number, or a shape that depends on numbers.
 _aten = torch.ops.aten
-ASKING = {
+SYNC_OPS = {
     _aten._local_scalar_dense,
     _aten.equal,
     _aten.is_nonzero,
@@ -22,32 +22,32 @@ ASKING = {
     _aten._unique2,
     _aten.unique_dim,
 }
-FIRST = 3  # steps whose numbers are looked at at once
+NUM_FIRST_STEPS = 3  # steps whose metrics are checked at once
 
 
-class Questions(TorchDispatchMode):
-    """Counts what would wait for a device."""
+class SyncRecorder(TorchDispatchMode):
+    """Records operations that would wait for a device."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: list[str] = []
+        self.syncs: list[str] = []
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        if function._overloadpacket in ASKING:
-            self.asked.append(str(function))
+        if function._overloadpacket in SYNC_OPS:
+            self.syncs.append(str(function))
         return function(*args, **(kwargs or {}))
 
 
-def asked(name: str, folder: Path) -> list[str]:
-    """What the step after the first ones asks, where none is written down."""
+def syncs_in_step(name: str, folder: Path) -> list[str]:
+    """Return the synchronizations of a step that is neither among the first ones nor logged."""
     changes = {"train.log_every_steps": 100, "optim.epochs": 4, "train.checkpoint_every_steps": 100}
     with single_thread(), RunLog(folder, total_steps=8, enabled=False) as log:
         run = PretrainTrainer(small_config(name, changes), folder, torch.device("cpu"))
         batches = run.loader.iter_epoch(0)
-        run.global_step = FIRST  # as if they were behind it: nothing of the first steps is looked at
-        with Questions() as questions:
+        run.global_step = NUM_FIRST_STEPS  # as if the first steps, whose metrics are checked, were done
+        with SyncRecorder() as recorder:
             run.train_step(batches, 0, log)
-    return questions.asked
+    return recorder.syncs
 
 
 @pytest.mark.parametrize(
@@ -64,16 +64,16 @@ def asked(name: str, folder: Path) -> list[str]:
     ],
 )
 def test_a_step_between_two_lines_of_the_log_asks_for_no_number(name: str, tmp_path: Path) -> None:
-    assert asked(name, tmp_path) == []
+    assert syncs_in_step(name, tmp_path) == []
 
 
 def test_a_number_that_is_asked_for_in_a_step_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forward = SimCLR.forward
 
-    def asking(self, z, keys=None):
+    def forward_with_sync(self, z, keys=None):
         result = forward(self, z, keys)
         assert result.item() > 0
         return result
 
-    monkeypatch.setattr(SimCLR, "forward", asking)
-    assert asked("debug:k400-bod-simclr", tmp_path)
+    monkeypatch.setattr(SimCLR, "forward", forward_with_sync)
+    assert syncs_in_step("debug:k400-bod-simclr", tmp_path)

@@ -1,4 +1,4 @@
-"""The table of each verb: names, what they are, and where they are from."""
+"""The recipe table of each verb: names, descriptions and sources."""
 
 import json
 import re

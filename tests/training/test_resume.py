@@ -1,4 +1,4 @@
-"""A run that was killed and started again ends with the weights of one that was not."""
+"""A run that is killed and resumed ends with the weights of an uninterrupted one."""
 
 import os
 import random
@@ -16,7 +16,7 @@ from stillmotion.training.run_log import load_metrics
 
 pytestmark = pytest.mark.slow
 
-# Four steps an epoch, small enough that starting is what takes time.
+# Four steps per epoch, so small that most of the time is the start of the process.
 SIZE = "--data.synthetic.num-videos 32 --data.image-size 16 --data.num-frames 6 --optim.batch-size 8 --optim.epochs 4"
 OFTEN = ("--train.checkpoint-every-steps", "1", "--train.num-threads", "1")
 RARELY = ("--train.checkpoint-every-steps", "1000", "--train.num-threads", "1")
@@ -75,7 +75,7 @@ def test_two_ranks_resume_bit_for_bit(tmp_path):
     for rank in ranks:
         rank.send(signal.SIGKILL)
     assert ranks[0].wait() == -signal.SIGKILL
-    assert ranks[1].wait() != 0  # killed, or ended by the loss of the other
+    assert ranks[1].wait() != 0  # killed, or ended because the other process was lost
     for rank in two_ranks(*arguments("debug:k400-bod-moco", tmp_path / "killed", *OFTEN)):
         rank.expect_success()
     assert_same_run(tmp_path / "whole", tmp_path / "killed")

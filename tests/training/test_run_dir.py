@@ -1,4 +1,4 @@
-"""Which run may go on in a folder."""
+"""Which runs may be resumed in a folder."""
 
 import json
 from dataclasses import replace
@@ -17,7 +17,7 @@ CONFIG = get_recipe("k400-bod-simclr", debug=True)
 
 
 def with_state(folder: Path, config: PretrainConfig = CONFIG) -> Path:
-    """A folder whose run has come to a checkpoint."""
+    """A folder with a run that has saved a checkpoint."""
     open_run_dir(folder, config)
     torch.save({"step": 1, "total": 100}, folder / STATE_FILE)
     return folder
@@ -32,16 +32,16 @@ def test_a_new_folder_gets_the_configuration(tmp_path: Path) -> None:
 def test_the_same_run_goes_on_with_other_workers_threads_and_intervals(tmp_path: Path) -> None:
     folder = with_state(tmp_path)
     train = replace(CONFIG.train, log_every_steps=7, checkpoint_every_steps=9, num_threads=3)
-    other = replace(CONFIG, recipe="", data=replace(CONFIG.data, num_workers=5), train=train)
-    open_run_dir(folder, other)
-    assert load_config(folder, PretrainConfig) == other
+    changed = replace(CONFIG, recipe="", data=replace(CONFIG.data, num_workers=5), train=train)
+    open_run_dir(folder, changed)
+    assert load_config(folder, PretrainConfig) == changed
 
 
 def test_another_run_is_refused_by_the_first_differences_and_nothing_is_changed(tmp_path: Path) -> None:
     folder = with_state(tmp_path)
-    other = replace(CONFIG, optim=replace(CONFIG.optim, lr=5.0), train=replace(CONFIG.train, seed=3))
+    changed = replace(CONFIG, optim=replace(CONFIG.optim, lr=5.0), train=replace(CONFIG.train, seed=3))
     with pytest.raises(StillmotionError, match=r"a different run \(optim.lr: 1.2 ≠ 5.0; train.seed: 0 ≠ 3\).*--out"):
-        open_run_dir(folder, other)
+        open_run_dir(folder, changed)
     assert load_config(folder, PretrainConfig) == CONFIG
 
 
@@ -54,9 +54,9 @@ def test_a_run_may_grow_longer_which_is_said_but_not_shorter(tmp_path: Path, cap
     assert load_config(folder, PretrainConfig) == longer
     with pytest.raises(StillmotionError, match=rf"a different run \(optim.epochs: {longer.optim.epochs} ≠ "):
         open_run_dir(folder, CONFIG)
-    other = replace(longer, optim=replace(longer.optim, epochs=99, lr=5.0))
+    changed = replace(longer, optim=replace(longer.optim, epochs=99, lr=5.0))
     with pytest.raises(StillmotionError, match=r"a different run \(optim.lr: 1.2 ≠ 5.0\)"):
-        open_run_dir(folder, other)
+        open_run_dir(folder, changed)
     assert load_config(folder, PretrainConfig) == longer
     assert len(caplog.messages) == 1
 

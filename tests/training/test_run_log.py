@@ -1,4 +1,4 @@
-"""metrics.jsonl, and the lines a person sees."""
+"""metrics.jsonl, and the lines that are printed."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The page of a run folder, whichever verb made it."""
+"""The page of a run folder of any verb."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,7 +27,7 @@ from stillmotion.training.transfer.task import transfer
 
 
 def localising() -> SegmentConfig:
-    """The debug recipe of `segment`, cut down to seconds."""
+    """Return the debug recipe of `segment`, reduced to seconds."""
     config = SEGMENT_RECIPES.get("breakfast", debug=True)
     return replace(
         config,
@@ -38,7 +38,7 @@ def localising() -> SegmentConfig:
 
 
 def write_folds(root: Path) -> Path:
-    """Two classes of videos whose list parts them in two ways."""
+    """Write two classes of videos with a list of two folds."""
     write_class_folders(root, videos_per_class=4)
     rows = [
         f"{name}/{i}.mp4,{name},{'test' if i < 2 else 'train'},{'train' if i < 2 else 'test'}"
@@ -49,12 +49,12 @@ def write_folds(root: Path) -> Path:
     return root
 
 
-def train_folds(place: Path) -> None:
-    data = {"path": str(write_folds(place.with_name("videos"))), "target": ""}
-    finetune_folds(small_finetune.small_config(epochs=1, data=data), place, [1, 2])
+def train_folds(folder: Path) -> None:
+    data = {"path": str(write_folds(folder.with_name("videos"))), "target": ""}
+    finetune_folds(small_finetune.small_config(epochs=1, data=data), folder, [1, 2])
 
 
-# What makes a run in a folder, and the title of its page.
+# Function that trains a run in a folder, and the title of its page.
 RUNS: dict[str, tuple[Callable[[Path], object], str]] = {
     "pretrain": (partial(pretrain, small_pretrain.small_config()), "Pretraining run: run"),
     "transfer": (partial(transfer, TRANSFER_RECIPES.get("dinov2-b16", debug=True)), "Transfer run: run"),
@@ -84,8 +84,8 @@ def test_every_training_verb_has_its_page() -> None:
 
 def test_the_page_of_a_segment_run_made_again_is_the_one_that_the_run_wrote(tmp_path: Path) -> None:
     with small_pretrain.single_thread():
-        answers = segment(localising(), tmp_path / "run")
-    first = write_segment_page(tmp_path / "run", answers).read_text()
+        result = segment(localising(), tmp_path / "run")
+    first = write_segment_page(tmp_path / "run", result).read_text()
     picture = (tmp_path / "run" / "timelines.png").read_bytes()
     assert "<h2>Timelines" in first
     for file in ("report.html", "timelines.png"):
@@ -124,7 +124,10 @@ def test_a_folder_that_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
 def test_the_command_refuses_a_run_of_another_version_and_a_file_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"verb": "finetune", "speed": 3}')
     (tmp_path / "results.json").write_text("{}")
-    wrong = {tmp_path: "it was written by another version", tmp_path / "config.json": "is not a run folder of pretrain"}
-    commands = {place: Command("report", str(place)) for place in wrong}
-    for place, command in commands.items():
-        assert wrong[place] in command.expect_error()
+    messages = {
+        tmp_path: "it was written by another version",
+        tmp_path / "config.json": "is not a run folder of pretrain",
+    }
+    commands = {path: Command("report", str(path)) for path in messages}
+    for path, command in commands.items():
+        assert messages[path] in command.expect_error()

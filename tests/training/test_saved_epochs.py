@@ -1,4 +1,4 @@
-"""Weights that are kept at chosen epochs, and evaluated by the epoch's name."""
+"""Weights that are saved at chosen epochs can be evaluated by the epoch."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ def saved_weights(run, epoch):
     return load_file(run / "checkpoints" / f"epoch-{epoch:04d}.safetensors")
 
 
-def same(a, b):
+def equal_weights(a, b):
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
@@ -28,14 +28,14 @@ def run(tmp_path_factory):
 
 def test_the_epochs_that_are_asked_for_are_kept_and_no_others(run):
     assert list_saved_epochs(run) == [1, 3]
-    assert same(saved_weights(run, 3), load_weights(run))
-    assert not same(saved_weights(run, 1), saved_weights(run, 3))
+    assert equal_weights(saved_weights(run, 3), load_weights(run))
+    assert not equal_weights(saved_weights(run, 1), saved_weights(run, 3))
 
 
 def test_keeping_changes_nothing_of_the_run(run, tmp_path):
-    plain = train(small_config(overrides=KEEPING | {"train.save_epochs": ()}), tmp_path / "plain")
-    assert_same_weights(run, plain)
-    assert not (plain / "checkpoints").exists()
+    without_saving = train(small_config(overrides=KEEPING | {"train.save_epochs": ()}), tmp_path / "plain")
+    assert_same_weights(run, without_saving)
+    assert not (without_saving / "checkpoints").exists()
 
 
 @pytest.mark.parametrize("step", [1, 2, 3])
@@ -44,7 +44,7 @@ def test_a_run_that_was_stopped_keeps_the_same_weights(run, tmp_path, step):
     with stop_at_step(step, 6):
         train(small_config(overrides=KEEPING), folder)
     train(small_config(overrides=KEEPING), folder)
-    assert all(same(saved_weights(run, epoch), saved_weights(folder, epoch)) for epoch in (1, 3))
+    assert all(equal_weights(saved_weights(run, epoch), saved_weights(folder, epoch)) for epoch in (1, 3))
 
 
 def test_an_epoch_is_named_behind_the_run_and_has_results_of_its_own(run):

@@ -71,29 +71,29 @@ def test_a_failed_write_keeps_the_existing_file(tmp_path: Path) -> None:
     file = tmp_path / "a.bin"
     file.write_text("before")
 
-    def full(partial: Path) -> None:
+    def fail_on_full_disk(partial: Path) -> None:
         partial.write_text("half")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with pytest.raises(StillmotionError, match=r"cannot write .*a\.bin: No space left on device \([\d,]+ MiB free\)"):
-        write_atomic(file, full)
+        write_atomic(file, fail_on_full_disk)
     assert file.read_text() == "before"
-    assert [result.name for result in tmp_path.iterdir()] == ["a.bin"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.bin"]
 
-    def wrong(partial: Path) -> None:
+    def fail_with_bug(partial: Path) -> None:
         raise KeyError("a fault of ours stays one")
 
     with pytest.raises(KeyError):
-        write_atomic(file, wrong)
+        write_atomic(file, fail_with_bug)
 
 
 @pytest.mark.parametrize("text", ["PytorchStreamWriter failed writing file", "basic_ios::clear: iostream error"])
 def test_what_torch_raises_on_a_full_disk_is_reported_as_one(tmp_path: Path, text: str) -> None:
-    def full(partial: Path) -> None:
+    def fail_like_torch(partial: Path) -> None:
         raise RuntimeError(text)
 
     with pytest.raises(StillmotionError, match=r"cannot write .*a\.bin"):
-        write_atomic(tmp_path / "a.bin", full)
+        write_atomic(tmp_path / "a.bin", fail_like_torch)
 
 
 def test_damaged_json_is_an_error_with_the_remedy(tmp_path: Path) -> None:
@@ -104,17 +104,17 @@ def test_damaged_json_is_an_error_with_the_remedy(tmp_path: Path) -> None:
         read_json(tmp_path / "b.json", hint="delete it")
 
 
-def hold(folder: Path, held: "multiprocessing.synchronize.Event") -> None:
+def hold_lock(folder: Path, is_held: "multiprocessing.synchronize.Event") -> None:
     with lock_dir(folder):
-        held.set()
+        is_held.set()
         time.sleep(60)
 
 
 def test_a_folder_has_one_writer_and_is_free_when_that_one_is_killed(tmp_path: Path) -> None:
-    held = FORK.Event()
-    holder = FORK.Process(target=hold, args=(tmp_path / "run", held))
+    is_held = FORK.Event()
+    holder = FORK.Process(target=hold_lock, args=(tmp_path / "run", is_held))
     holder.start()
-    assert held.wait(20)
+    assert is_held.wait(20)
     with (
         pytest.raises(StillmotionError, match=f"is being written by process {holder.pid} on "),
         lock_dir(tmp_path / "run"),
@@ -137,7 +137,7 @@ def test_a_lock_without_a_name_is_waited_for(tmp_path: Path) -> None:
         naming.start()
         with pytest.raises(StillmotionError, match="is being written by process 3 on moon"), lock_dir(tmp_path):
             pass
-        handle.truncate(0)  # the holder has ended its work, and releases the lock
+        handle.truncate(0)  # the holder has finished and releases the lock
         threading.Timer(0.2, handle.close).start()
         with lock_dir(tmp_path):
             assert handle.closed
@@ -162,9 +162,9 @@ def test_a_fingerprint_tells_content_and_not_time_or_place(tmp_path: Path) -> No
         (tmp_path / name).write_bytes(content)
     os.utime(tmp_path / "b", (1, 1))
     assert file_fingerprint(tmp_path / "a") == file_fingerprint(tmp_path / "b")
-    for place in (0, 65_535, len(content) - 1):
+    for position in (0, 65_535, len(content) - 1):
         changed = bytearray(content)
-        changed[place] ^= 1
+        changed[position] ^= 1
         (tmp_path / "b").write_bytes(changed)
         assert file_fingerprint(tmp_path / "a") != file_fingerprint(tmp_path / "b")
     (tmp_path / "b").write_bytes(content[:-1])
@@ -172,17 +172,17 @@ def test_a_fingerprint_tells_content_and_not_time_or_place(tmp_path: Path) -> No
     assert file_fingerprint(tmp_path / "nowhere") != file_fingerprint(tmp_path / "a")
     (tmp_path / "frames").mkdir()
     (tmp_path / "frames" / "1.jpg").write_bytes(b"x")
-    one = file_fingerprint(tmp_path / "frames")
+    fingerprint = file_fingerprint(tmp_path / "frames")
     (tmp_path / "frames" / "1.jpg").rename(tmp_path / "frames" / "2.jpg")
-    assert file_fingerprint(tmp_path / "frames") != one
+    assert file_fingerprint(tmp_path / "frames") != fingerprint
 
 
 def test_what_another_machine_is_writing_is_left_alone_until_it_is_known_to_have_ended(tmp_path: Path) -> None:
-    own, other = ".999999999-0.part.mp4", ".999999999-0-00c0ffee.part.mp4"
-    for name in (own, other, ".notes-1.part"):
+    same_host, other_host = ".999999999-0.part.mp4", ".999999999-0-00c0ffee.part.mp4"
+    for name in (same_host, other_host, ".notes-1.part"):
         (tmp_path / name).touch()
     remove_stale_temp_files(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [other, ".notes-1.part"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [other_host, ".notes-1.part"]
     remove_stale_temp_files(tmp_path, include_other_hosts=True)
     assert [path.name for path in tmp_path.iterdir()] == [".notes-1.part"]
 

@@ -1,4 +1,4 @@
-"""What a limited process can no longer do; each test limits a process of its own."""
+"""Operations that a limited process cannot do; each test limits its own process."""
 
 import socket
 import sys
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
 
 
 def try_all(folder: str) -> dict[str, str]:
-    """What can still be done after the files are restricted to a folder."""
+    """Return the operations that are possible after file access is restricted to a folder."""
     if not restrict_files([folder]):
         return {}
     attempts = {

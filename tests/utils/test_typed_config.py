@@ -9,7 +9,7 @@ CONFIG = get_recipe("k400-bod-simclr", debug=True)
 
 
 @pytest.mark.parametrize(
-    ("place", "text", "value"),
+    ("field", "text", "value"),
     [
         ("method.static_dynamic.radius", "0.3", 0.3),
         ("method.static_dynamic.method", "eig", "eig"),
@@ -25,9 +25,9 @@ CONFIG = get_recipe("k400-bod-simclr", debug=True)
         ("method.objective", "moco", MoCoConfig()),
     ],
 )
-def test_text_is_read_as_the_fields_own_type(place, text, value):
-    result = apply_overrides(CONFIG, {place: text})
-    for name in place.split("."):
+def test_text_is_read_as_the_fields_own_type(field, text, value):
+    result = apply_overrides(CONFIG, {field: text})
+    for name in field.split("."):
         result = getattr(result, name)
     assert result == value
     assert type(result) is type(value)
@@ -49,7 +49,7 @@ def test_changes_are_made_in_order_so_that_an_objective_comes_before_its_fields(
 
 
 @pytest.mark.parametrize(
-    ("place", "text", "words"),
+    ("field", "text", "words"),
     [
         ("method.static_dynamic.radios", "1", "no field 'method.static_dynamic.radios'.*did you mean radius"),
         ("nosuch", "1", "no field 'nosuch'.*data, method, solver"),
@@ -67,9 +67,9 @@ def test_changes_are_made_in_order_so_that_an_objective_comes_before_its_fields(
         ("optim.batch_size", "0", "optim.batch_size is 0; it must be at least 1"),
     ],
 )
-def test_a_field_or_value_that_is_not_there_is_named_with_the_remedy(place, text, words):
+def test_a_field_or_value_that_is_not_there_is_named_with_the_remedy(field, text, words):
     with pytest.raises(StillmotionError, match=words) as caught:
-        apply_overrides(CONFIG, {place: text})
+        apply_overrides(CONFIG, {field: text})
     assert "\n" not in str(caught.value)
 
 

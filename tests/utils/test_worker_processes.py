@@ -1,4 +1,4 @@
-"""Workers end with the process that started them."""
+"""Worker processes end with the process that started them."""
 
 import os
 import signal
@@ -30,17 +30,17 @@ def test_a_stopped_worker_is_killed_with_its_parent() -> None:
         assert len(workers) == 2
         os.kill(workers[0], signal.SIGSTOP)
         parent.kill()
-    left = alive_after(10.0, workers)
-    for pid in left:
+    alive = alive_after(10.0, workers)
+    for pid in alive:
         os.kill(pid, signal.SIGKILL)
-    assert left == []
+    assert alive == []
 
 
 def test_a_long_temporary_folder_is_named(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 100)
     folder.mkdir()
     script = "from stillmotion.utils.worker_processes import Worker\nWorker(abs)"
-    ended = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script], env=os.environ | {"TMPDIR": str(folder)}, capture_output=True, text=True
     )
-    assert f"the path of the temporary folder {folder} is too long" in ended.stderr
+    assert f"the path of the temporary folder {folder} is too long" in process.stderr

@@ -20,9 +20,9 @@ def ucf101(root: Path) -> Path:
     (lists / "classInd.txt").write_text("1 Jump\n2 Run\n3 Sit\n")
     groups = {1: "ab", 2: "ba"}
     for fold, (train, test) in groups.items():
-        for part, letter in (("train", train), ("test", test)):
+        for split, letter in (("train", train), ("test", test)):
             lines = [f"{name}/v_{name}_{letter}.avi" for name in ("Run", "Sit")]
-            (lists / f"{part}list{fold:02d}.txt").write_text("\n".join(lines))
+            (lists / f"{split}list{fold:02d}.txt").write_text("\n".join(lines))
     for name in ("Run", "Sit"):
         for letter in "ab":
             write_numbered_video(root / name / f"v_{name}_{letter}.avi", num_frames=3, codec="mpeg4")
@@ -37,7 +37,7 @@ def test_a_copy_of_a_published_set_has_its_folds_without_its_lists(tmp_path: Pat
     for fold in (1, 2):
         for split in ("train", "test"):
             original, copy = (
-                VideoDataConfig(place, split=split, fold=fold).open() for place in (root, tmp_path / "copy")
+                VideoDataConfig(path, split=split, fold=fold).open() for path in (root, tmp_path / "copy")
             )
             assert names(copy) == names(original)
             assert copy.labels["class"].tolist() == original.labels["class"].tolist()
@@ -54,12 +54,12 @@ def test_sub_folders_train_and_test_become_a_column(tmp_path: Path) -> None:
     assert names(VideoDataConfig(tmp_path / "copy", split="train").open()) == ["a", "b"]
 
 
-@pytest.mark.parametrize("listed", [False, True])
-def test_other_sets_are_as_they_are(tmp_path: Path, listed: bool) -> None:
+@pytest.mark.parametrize("with_lists", [False, True])
+def test_other_sets_are_as_they_are(tmp_path: Path, with_lists: bool) -> None:
     write_numbered_video(tmp_path / "in" / "run" / "a.mp4", num_frames=3)
-    if listed:
+    if with_lists:
         (tmp_path / "in" / "labels.csv").write_text("path,class,group\nrun/a.mp4,run,7\n")
     data = open_all_splits(VideoSource(tmp_path / "in"))
     assert names(data) == ["a"]
     assert isinstance(data, PathDataset)
-    assert data.csv_rows == ([{"path": "run/a.mp4", "class": "run", "group": "7"}] if listed else [])
+    assert data.csv_rows == ([{"path": "run/a.mp4", "class": "run", "group": "7"}] if with_lists else [])

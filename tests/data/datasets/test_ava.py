@@ -1,4 +1,4 @@
-"""AVA's published files: formats, layouts, and what is done about what is missing."""
+"""AVA's published files: formats, layouts and missing files."""
 
 import numpy as np
 import pytest
@@ -78,12 +78,12 @@ def test_exclusion_lists_are_read(tmp_path):
 
 
 def test_written_boxes_read_back(tmp_path):
-    given = rows((A, LEFT, 3, 0.123456), (B, RIGHT, 80, 1e-5))
-    write_box_csv(tmp_path / "out.csv", given)
+    boxes = rows((A, LEFT, 3, 0.123456), (B, RIGHT, 80, 1e-5))
+    write_box_csv(tmp_path / "out.csv", boxes)
     assert (tmp_path / "out.csv").read_text().startswith("a,0902,0.1,0.1,0.4,0.9,3,0.123456\n")
     result = read_box_csv(tmp_path / "out.csv", has_scores=True)
-    assert result.keyframes == given.keyframes
-    for a, b in zip(result[1:], given[1:], strict=True):
+    assert result.keyframes == boxes.keyframes
+    for a, b in zip(result[1:], boxes[1:], strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
@@ -98,12 +98,14 @@ def test_rows_of_one_box_are_one_box_with_several_actions():
 
 def test_predicted_boxes_have_the_actions_of_the_box_that_they_overlap_most_or_none():
     truth = rows((A, LEFT, 3, 1), (A, LEFT, 5, 1), (A, RIGHT, 9, 1))
-    near, off = (0.12, 0.1, 0.4, 0.9), (0.38, 0.1, 0.7, 0.9)
-    persons = rows((A, near, NO_ACTION_ID, 0.9), (A, off, NO_ACTION_ID, 0.9), (B, near, NO_ACTION_ID, 0.9))
+    overlapping, disjoint = (0.12, 0.1, 0.4, 0.9), (0.38, 0.1, 0.7, 0.9)
+    persons = rows(
+        (A, overlapping, NO_ACTION_ID, 0.9), (A, disjoint, NO_ACTION_ID, 0.9), (B, overlapping, NO_ACTION_ID, 0.9)
+    )
     frames = KeyframeIndex(add_detected_boxes(truth, persons, min_iou=0.5), [3, 5, 9])
     assert frames.keyframes == [A]  # only annotated key frames are trained on
     boxes, actions = frames[0]
-    np.testing.assert_array_equal(boxes, [LEFT, RIGHT, near, off])
+    np.testing.assert_array_equal(boxes, [LEFT, RIGHT, overlapping, disjoint])
     np.testing.assert_array_equal(actions, np.array([[1, 1, 0], [0, 0, 1], [1, 1, 0], [0, 0, 0]], bool))
 
 
@@ -116,13 +118,13 @@ def test_actions_that_the_detectors_file_names_stand():
 
 @pytest.mark.parametrize("frames", [False, True])
 def test_videos_and_folders_of_frames_are_found_and_read_at_their_key_frames(tmp_path, frames):
-    drawn = write_ava(tmp_path, num_videos=2, as_frames=frames)
+    datasets = write_ava(tmp_path, num_videos=2, as_frames=frames)
     result = AVADataset(tmp_path, "val")
     assert result.missing_videos == []
     number = result.keyframes.keyframes.index(("test-1", START_SECOND + 2))
     video = result.open_video(number)
     assert result.keyframe_index(number, video) == 16
-    expected = drawn["val"]._build_video(1).get_frames([16])
+    expected = datasets["val"]._build_video(1).get_frames([16])
     np.testing.assert_array_equal(video.get_frames([16]), expected)
 
 
@@ -137,13 +139,13 @@ def test_excluded_keyframes_are_in_no_split(tmp_path):
 
 
 def test_evaluation_uses_predicted_boxes_of_high_score_or_annotated_ones(tmp_path):
-    drawn = write_ava(tmp_path / "with", num_videos=2)
+    datasets = write_ava(tmp_path / "with", num_videos=2)
     result = AVADataset(tmp_path / "with", "val")
     assert "0.9 or more (ava_val_predicted_boxes.csv)" in result.box_source
-    every = AVADataset(tmp_path / "with", "val", min_score=0.4)
-    assert len(every.keyframes.boxes) > len(result.keyframes.boxes)
+    all_boxes = AVADataset(tmp_path / "with", "val", min_score=0.4)
+    assert len(all_boxes.keyframes.boxes) > len(result.keyframes.boxes)
     assert (
-        len(every.keyframes.boxes) == len(drawn["val"].keyframes.boxes) - drawn["val"].keyframes.offsets[1]
+        len(all_boxes.keyframes.boxes) == len(datasets["val"].keyframes.boxes) - datasets["val"].keyframes.offsets[1]
     )  # the first is excluded
     write_ava(tmp_path / "without", num_videos=2, with_person_boxes=False)
     result = AVADataset(tmp_path / "without", "val")
@@ -156,11 +158,11 @@ def test_whole_movies_start_at_0_and_excerpts_at_900(tmp_path):
     (tmp_path / "frames" / "test-0" / "fps.txt").write_text("0.02")  # 40 frames in 2000 s
     result = AVADataset(tmp_path, "val")
     assert result.keyframe_index(0, result.open_video(0)) == round(result.keyframes.keyframes[0][1] * 0.02)
-    late = AVADataset(tmp_path, "train", start_seconds=890)
+    from_890 = AVADataset(tmp_path, "train", start_seconds=890)
     with pytest.raises(
         VideoError, match=r"train-0: second 90\d is outside the video, which starts at 890 s and is 5 s"
     ):
-        late.keyframe_index(0, late.open_video(0))
+        from_890.keyframe_index(0, from_890.open_video(0))
 
 
 def test_missing_videos_are_named_and_do_not_count(tmp_path):

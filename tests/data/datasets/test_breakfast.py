@@ -12,7 +12,7 @@ NAMES = ["P03_cam01_P03_milk", "P04_stereo01_P04_tea", "P05_webcam02_P05_milk"]
 
 @pytest.fixture
 def root(tmp_path):
-    """Two training videos, of which one is stereo, and a test video."""
+    """Write two training videos, one of them stereo, and a test video."""
     (tmp_path / "mapping.txt").write_text("0 SIL\n2 stir_milk\n1 pour_milk\n")
     (tmp_path / "groundTruth").mkdir()
     (tmp_path / "splits").mkdir()
@@ -28,7 +28,7 @@ def root(tmp_path):
 
 
 def test_bundles_labels_and_actions_are_read(root):
-    train, test = (BreakfastDataset(root, train=half) for half in (True, False))
+    train, test = (BreakfastDataset(root, train=is_train) for is_train in (True, False))
     assert train.video_ids == NAMES[:2]
     assert test.video_ids == NAMES[2:]
     assert train.actions == ["SIL", "pour_milk", "stir_milk"]
@@ -36,13 +36,13 @@ def test_bundles_labels_and_actions_are_read(root):
 
 
 def test_videos_are_found_in_the_published_tree_and_by_name(root, tmp_path):
-    written = write_class_folders(tmp_path / "made", videos_per_class=1, num_frames=10, image_size=32)
-    clip = next(written.rglob("*.mp4"))
-    for place in ("P03/cam01/P03_milk.mp4", "P04/stereo/P04_tea_ch0.mp4", "P04/stereo/P04_tea_ch1.mp4"):
-        (root / "videos" / place).parent.mkdir(parents=True, exist_ok=True)
-        (root / "videos" / place).write_bytes(clip.read_bytes())
+    folder = write_class_folders(tmp_path / "made", videos_per_class=1, num_frames=10, image_size=32)
+    clip = next(folder.rglob("*.mp4"))
+    for path in ("P03/cam01/P03_milk.mp4", "P04/stereo/P04_tea_ch0.mp4", "P04/stereo/P04_tea_ch1.mp4"):
+        (root / "videos" / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / "videos" / path).write_bytes(clip.read_bytes())
     (root / "videos" / f"{NAMES[2]}.mp4").write_bytes(clip.read_bytes())
-    train, test = (BreakfastDataset(root, train=half, video_root=root / "videos") for half in (True, False))
+    train, test = (BreakfastDataset(root, train=is_train, video_root=root / "videos") for is_train in (True, False))
     assert [len(videos.open_video(i)) for videos in (train, test) for i in range(len(videos))] == [10, 10, 10]
     assert train.name(1).endswith("P04_tea_ch0.mp4")
     assert len(BreakfastDataset(root, train=True).open_video(0)) == 10
@@ -57,11 +57,11 @@ def test_a_missing_video_is_unreadable(root):
 
 def test_precomputed_features_have_one_row_per_frame(root):
     (root / "features").mkdir()
-    published = np.arange(40, dtype=np.float64).reshape(4, 10)
-    np.save(root / "features" / f"{NAMES[0]}.npy", published)
+    features = np.arange(40, dtype=np.float64).reshape(4, 10)
+    np.save(root / "features" / f"{NAMES[0]}.npy", features)
     train = BreakfastDataset(root, train=True)
     result = train.load_features(0)
-    np.testing.assert_array_equal(result, published.T)
+    np.testing.assert_array_equal(result, features.T)
     assert result.dtype == np.float32
     with pytest.raises(VideoError, match="cannot be read as features"):
         train.load_features(1)

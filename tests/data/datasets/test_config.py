@@ -1,4 +1,4 @@
-"""What is found at a path, and how it is named."""
+"""Detection of the layout at a path, and the names of its videos."""
 
 import re
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_labels_csv_in_a_folder_is_used_with_its_split_columns(tmp_path: Path) -
     assert names(val) == ["b.mp4"]
     assert (val.labels["class"].tolist(), val.classes["class"]) == ([1], ["x", "y", "z"])  # as in the other splits
     assert names(VideoDataConfig(tmp_path, split="test", fold=2).open()) == ["a.mp4"]
-    # No column split3: then fold 3 is what is held out.
+    # Without a column split3, fold 3 is the test split.
     assert names(VideoDataConfig(tmp_path, split="train", fold=3).open()) == ["a.mp4", "b.mp4"]
 
 
@@ -76,9 +76,9 @@ def test_a_pathlib_path_becomes_text(tmp_path: Path) -> None:
 
 
 def test_synthetic_videos_follow_their_config() -> None:
-    drawn = VideoDataConfig("synthetic").open(synthetic=SyntheticConfig(num_videos=3, image_size=16), seed=5)
-    assert (len(drawn), drawn.name(2)) == (3, "synthetic-5-2")
-    assert drawn.open_video(0).get_frames([0]).shape == (1, 16, 16, 3)
+    dataset = VideoDataConfig("synthetic").open(synthetic=SyntheticConfig(num_videos=3, image_size=16), seed=5)
+    assert (len(dataset), dataset.name(2)) == (3, "synthetic-5-2")
+    assert dataset.open_video(0).get_frames([0]).shape == (1, 16, 16, 3)
     assert len(VideoDataConfig("synthetic").open()) == SyntheticConfig().num_videos
 
 

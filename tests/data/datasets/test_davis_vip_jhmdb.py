@@ -49,9 +49,9 @@ def test_jhmdb_counts_pixels_from_one(tmp_path):
     (result,), _ = open_keypoint_sequences("jhmdb", write_jhmdb(tmp_path))
     assert result.name == "wave/me"
     np.testing.assert_allclose(result.keypoints, draw_squares(8)[2])
-    listed = tmp_path / "test.txt"
-    listed.write_text("Rename_Images/wave/me joint_positions/wave/me/joint_positions.mat\n")
-    (second,), _ = open_keypoint_sequences("jhmdb", tmp_path, split=str(listed))
+    split_file = tmp_path / "test.txt"
+    split_file.write_text("Rename_Images/wave/me joint_positions/wave/me/joint_positions.mat\n")
+    (second,), _ = open_keypoint_sequences("jhmdb", tmp_path, split=str(split_file))
     np.testing.assert_array_equal(second.keypoints, result.keypoints)
 
 
@@ -65,11 +65,11 @@ def test_a_truncated_joints_file_fails_its_sequence(tmp_path):
 
 def test_own_keypoints_are_scaled_to_the_video_and_split_by_animal(tmp_path):
     write_video(tmp_path / "mice_small.mp4", draw_squares(4)[0], fps=25)
-    points = np.random.default_rng(0).uniform(0, 90, (4, 2, 3, 2))
-    np.savez(tmp_path / "mice_keypoints.npz", keypoints=points, size_hw=[96, 128])
+    keypoints = np.random.default_rng(0).uniform(0, 90, (4, 2, 3, 2))
+    np.savez(tmp_path / "mice_keypoints.npz", keypoints=keypoints, size_hw=[96, 128])
     result, _ = open_keypoint_sequences("points", tmp_path)
     assert [s.name for s in result] == ["mice-0", "mice-1"]
-    np.testing.assert_allclose(result[1].keypoints, (points[:, 1] + 0.5) / 2 - 0.5)
+    np.testing.assert_allclose(result[1].keypoints, (keypoints[:, 1] + 0.5) / 2 - 0.5)
 
 
 def test_masks_come_back_as_they_were_written(tmp_path):

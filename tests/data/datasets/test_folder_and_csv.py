@@ -66,9 +66,9 @@ def test_lists_give_labels(tmp_path: Path, text: str, labels: list[int] | None, 
 
 def test_listed_paths_are_looked_for_beside_the_list_then_below_root(tmp_path: Path) -> None:
     touch_files(tmp_path, "lists/near.mp4", "videos/near.mp4", "videos/far.mp4", "else/there.mp4")
-    listed = tmp_path / "lists" / "train.csv"
-    listed.write_text(f"near.mp4 0\nfar.mp4 0\n{tmp_path}/else/there.mp4 0\n")
-    dataset = ListDataset(listed, tmp_path / "videos")
+    list_file = tmp_path / "lists" / "train.csv"
+    list_file.write_text(f"near.mp4 0\nfar.mp4 0\n{tmp_path}/else/there.mp4 0\n")
+    dataset = ListDataset(list_file, tmp_path / "videos")
     assert [path.relative_to(tmp_path).as_posix() for path in dataset.paths] == [
         "lists/near.mp4",
         "videos/far.mp4",

@@ -1,4 +1,4 @@
-"""Malformed annotation lists are read, or refused in one line that names the file and the line."""
+"""Malformed annotation lists are read, or refused by an error that names the file and the line."""
 
 import json
 import os
@@ -24,7 +24,7 @@ EXTRA_JSON = (None, True, 1.5, -1, "", "x", 10**12, [], {}, [[]], {"id": None}, 
 
 
 def mutate_bytes(content: bytes, rng: np.random.Generator) -> bytes:
-    """Change a list somewhere, as editors, spreadsheets and disks do."""
+    """Corrupt a list at a random position, as editors, spreadsheets and disks do."""
     start, stop = sorted(rng.integers(0, len(content) + 1, 2).tolist())
     word = WORDS[rng.integers(len(WORDS))]
     lines = content.splitlines(keepends=True)
@@ -92,7 +92,7 @@ def test_mutated_lists_only_raise_errors_that_the_user_can_fix(tmp_path: Path, n
             file.write_bytes(mutate_bytes(content, rng))
         open_and_verify(name, root, lists)
         file.write_bytes(content)
-    for file in [lists / each for each in LISTS[name]]:
+    for file in [lists / list_name for list_name in LISTS[name]]:
         for make in (Path.mkdir, os.mkfifo):
             file.unlink()
             make(file)  # type: ignore[operator]

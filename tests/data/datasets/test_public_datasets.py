@@ -1,4 +1,4 @@
-"""Public sets that a package outside adds by an entry point."""
+"""Public sets that another package adds by an entry point."""
 
 import sys
 from importlib.metadata import EntryPoint
@@ -30,16 +30,16 @@ MINE = train_test_dataset("My videos", read, LISTS, marker_file="mine_*.txt")
 
 
 @pytest.fixture
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a set `mine`, and the package that knows it."""
+def custom_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Install a package with a set `mine`; returns the folder of the set."""
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "my_sets.py").write_text(PACKAGE)
     monkeypatch.syspath_prepend(tmp_path / "package")
     monkeypatch.delitem(sys.modules, "my_sets", raising=False)
-    point = EntryPoint("mine", "my_sets:MINE", "stillmotion.datasets")
-    monkeypatch.setattr(registry, "entry_points", lambda *, group: [point] if group == point.group else [])
-    for known in ("_entry_points", "_loaded"):
-        monkeypatch.delitem(PUBLIC_DATASETS.__dict__, known, raising=False)
+    entry_point = EntryPoint("mine", "my_sets:MINE", "stillmotion.datasets")
+    monkeypatch.setattr(registry, "entry_points", lambda *, group: [entry_point] if group == entry_point.group else [])
+    for attribute in ("_entry_points", "_loaded"):
+        monkeypatch.delitem(PUBLIC_DATASETS.__dict__, attribute, raising=False)
     root = tmp_path / "set"
     for name in "abc":
         write_numbered_video(root / "videos" / f"{name}.mp4", num_frames=2)
@@ -49,41 +49,41 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def labelled(videos: VideoDataConfig) -> dict[str, str]:
+def classes_by_name(videos: VideoDataConfig) -> dict[str, str]:
     dataset = videos.open()
     labels, names = dataset.labels["class"], dataset.classes["class"]
     return {Path(dataset.name(i)).stem: names[label] for i, label in enumerate(labels)}
 
 
-def test_a_set_from_outside_is_detected_by_its_mark(mine: Path) -> None:
-    assert labelled(VideoDataConfig(mine)) == {"b": "sit", "a": "run", "c": "sit"}
-    assert labelled(VideoDataConfig(mine, split="test")) == {"c": "sit"}
-    alone = VideoDataConfig(mine / "videos", annotations=mine / "lists" / "mine_train.txt", split="train")
-    assert labelled(alone) == {"b": "sit", "a": "run"}
+def test_a_set_from_outside_is_detected_by_its_mark(custom_set: Path) -> None:
+    assert classes_by_name(VideoDataConfig(custom_set)) == {"b": "sit", "a": "run", "c": "sit"}
+    assert classes_by_name(VideoDataConfig(custom_set, split="test")) == {"c": "sit"}
+    config = VideoDataConfig(custom_set / "videos", annotations=custom_set / "lists" / "mine_train.txt", split="train")
+    assert classes_by_name(config) == {"b": "sit", "a": "run"}
 
 
-def test_a_set_from_outside_is_a_layout_and_in_the_help(mine: Path) -> None:
-    assert labelled(VideoDataConfig(mine, layout="mine", split="train")) == {"b": "sit", "a": "run"}
+def test_a_set_from_outside_is_a_layout_and_in_the_help(custom_set: Path) -> None:
+    assert classes_by_name(VideoDataConfig(custom_set, layout="mine", split="train")) == {"b": "sit", "a": "run"}
     assert "mine" in layout_names()
     assert layout_help().endswith("diving48 or mine.")
     with pytest.raises(StillmotionError, match="no layout 'mime'; did you mean mine"):
-        VideoDataConfig(mine, layout="mime").open()
+        VideoDataConfig(custom_set, layout="mime").open()
 
 
-def test_a_set_from_outside_is_checked_by_its_lists(mine: Path) -> None:
-    dataset = verify_dataset("mine", mine)
+def test_a_set_from_outside_is_checked_by_its_lists(custom_set: Path) -> None:
+    dataset = verify_dataset("mine", custom_set)
     assert (dataset.num_listed, dataset.num_found, dataset.missing_files, dataset.unreadable) == (4, 3, ["gone"], [])
     assert dataset.remarks == ["mine_train.txt names 2 videos; the official list names 3"]
     assert "mine" in verifiable_datasets()
 
 
-def test_a_package_that_fails_is_named_where_its_set_is_asked_for(mine: Path, tmp_path: Path) -> None:
+def test_a_package_that_fails_is_named_where_its_set_is_asked_for(custom_set: Path, tmp_path: Path) -> None:
     (tmp_path / "package" / "my_sets.py").write_text("import nothing_of_that_name")
-    plain = touch_files(tmp_path / "plain", "run/a.mp4")
+    folder = touch_files(tmp_path / "plain", "run/a.mp4")
     assert "mine" in openable_datasets()
-    assert len(VideoDataConfig(plain, layout="folder").open()) == 1
+    assert len(VideoDataConfig(folder, layout="folder").open()) == 1
     with pytest.raises(StillmotionError, match="data set 'mine' cannot be loaded from my_sets:MINE: No module"):
-        VideoDataConfig(mine, layout="mine").open()
+        VideoDataConfig(custom_set, layout="mine").open()
 
 
 def test_every_set_can_be_opened_or_checked() -> None:

@@ -1,4 +1,4 @@
-"""Videos in tar files are those of the files that they were made of."""
+"""Videos in shards are equal to those of the original files."""
 
 import io
 import json
@@ -41,23 +41,23 @@ def originals(tmp_path: Path) -> Path:
 
 
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two or three videos in each."""
-    whole = shard_writer._group_into_shards
-    monkeypatch.setattr(shard_writer, "_group_into_shards", lambda order, limit: whole(order, 15_000))
+    """Put two or three videos in each shard."""
+    group_into_shards = shard_writer._group_into_shards
+    monkeypatch.setattr(shard_writer, "_group_into_shards", lambda order, limit: group_into_shards(order, 15_000))
 
 
 @pytest.fixture
-def packed(originals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def shards_dir(originals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     small_shards(monkeypatch)
     prepare_dataset(VideoFolder(originals), tmp_path / "packed", PrepareConfig(**SETTINGS, format="shards"))
     return tmp_path / "packed"
 
 
-def write_index(packed: Path, **changes: Any) -> None:
-    """Change shards.json as somebody else could write it, with a valid hash."""
-    index = json.loads((packed / "shards.json").read_text()) | changes
+def write_index(shards_dir: Path, **changes: Any) -> None:
+    """Rewrite shards.json with these changes and a valid hash."""
+    index = json.loads((shards_dir / "shards.json").read_text()) | changes
     del index["hash"]
-    (packed / "shards.json").write_text(json.dumps({**index, "hash": shards.hash_shard_index(index)}))
+    (shards_dir / "shards.json").write_text(json.dumps({**index, "hash": shards.hash_shard_index(index)}))
 
 
 def clips(videos: VideoDataset, *, workers: int = 0) -> list[torch.Tensor]:
@@ -65,7 +65,7 @@ def clips(videos: VideoDataset, *, workers: int = 0) -> list[torch.Tensor]:
     return [batch["clips"] for batch in ClipLoader(dataset, batch_size=3, num_workers=workers).iter_epoch(1)]
 
 
-def test_clips_from_shards_are_those_from_files_bit_for_bit(originals: Path, packed: Path, tmp_path: Path) -> None:
+def test_clips_from_shards_are_those_from_files_bit_for_bit(originals: Path, shards_dir: Path, tmp_path: Path) -> None:
     prepare_dataset(VideoFolder(originals), tmp_path / "copy", PrepareConfig(**SETTINGS))
     copy, result = (VideoDataConfig(tmp_path / name).open() for name in ("copy", "packed"))
     assert isinstance(result, ShardDataset)
@@ -75,28 +75,30 @@ def test_clips_from_shards_are_those_from_files_bit_for_bit(originals: Path, pac
         Path(copy.name(i)).name for i in range(7)
     ]
     for workers in (0, 2):
-        for one, other in zip(clips(copy), clips(result, workers=workers), strict=True):
-            assert torch.equal(one, other)
+        for expected, batch in zip(clips(copy), clips(result, workers=workers), strict=True):
+            assert torch.equal(expected, batch)
     crop = EvalCrop(16, 16)
-    seen = [list(iter_eval_batches(EvalClipDataset(videos, 4, 2, 2, crop), batch_size=4)) for videos in (copy, result)]
-    assert all(torch.equal(a["clips"], b["clips"]) for a, b in zip(*seen, strict=True))
+    eval_batches = [
+        list(iter_eval_batches(EvalClipDataset(videos, 4, 2, 2, crop), batch_size=4)) for videos in (copy, result)
+    ]
+    assert all(torch.equal(a["clips"], b["clips"]) for a, b in zip(*eval_batches, strict=True))
 
 
-def test_shards_are_plain_tar_files_of_pairs_and_the_index_says_where_each_lies(packed: Path) -> None:
-    index = json.loads((packed / "shards.json").read_text())
-    assert sorted(path.name for path in packed.glob("*.tar")) == [shard["name"] for shard in index["shards"]]
+def test_shards_are_plain_tar_files_of_pairs_and_the_index_says_where_each_lies(shards_dir: Path) -> None:
+    index = json.loads((shards_dir / "shards.json").read_text())
+    assert sorted(path.name for path in shards_dir.glob("*.tar")) == [shard["name"] for shard in index["shards"]]
     assert len(index["shards"]) > 2
     assert index["classes"] == ["run", "walk"]
-    assert not (packed / "staging").exists()
-    listed = pa.ipc.open_file(str(packed / "shards.arrow")).read_all().to_pylist()
-    assert [sample["index"] for sample in listed] == list(range(7))  # the last one is broken
+    assert not (shards_dir / "staging").exists()
+    rows = pa.ipc.open_file(str(shards_dir / "shards.arrow")).read_all().to_pylist()
+    assert [sample["index"] for sample in rows] == list(range(7))  # the last one is broken
     keys = []
     for number, shard in enumerate(index["shards"]):
-        content = (packed / shard["name"]).read_bytes()
-        here = sorted((s for s in listed if s["shard"] == number), key=lambda s: s["offset"])
-        with tarfile.open(packed / shard["name"], "r:") as tar:
-            assert tar.getnames() == [f"{s['index']:09d}.{kind}" for s in here for kind in ("json", "mp4")]
-            for sample in here:
+        content = (shards_dir / shard["name"]).read_bytes()
+        rows_of_shard = sorted((s for s in rows if s["shard"] == number), key=lambda s: s["offset"])
+        with tarfile.open(shards_dir / shard["name"], "r:") as tar:
+            assert tar.getnames() == [f"{s['index']:09d}.{kind}" for s in rows_of_shard for kind in ("json", "mp4")]
+            for sample in rows_of_shard:
                 key = f"{sample['index']:09d}"
                 video, about = (tar.extractfile(f"{key}.{kind}") for kind in ("mp4", "json"))
                 assert video is not None
@@ -107,52 +109,54 @@ def test_shards_are_plain_tar_files_of_pairs_and_the_index_says_where_each_lies(
                 assert sample["label:class"] == metadata["class"]
                 keys.append(key)
     assert len(set(keys)) == 7
-    assert keys != sorted(keys)  # dealt by chance
+    assert keys != sorted(keys)  # assigned at random
 
 
-def test_a_second_call_leaves_whole_shards_and_packs_again_what_is_gone(originals: Path, packed: Path) -> None:
-    def again(**settings: Any) -> list[ManifestEntry]:
-        return prepare_dataset(VideoFolder(originals), packed, PrepareConfig(**SETTINGS | settings, format="shards"))
+def test_a_second_call_leaves_whole_shards_and_packs_again_what_is_gone(originals: Path, shards_dir: Path) -> None:
+    def prepare_again(**settings: Any) -> list[ManifestEntry]:
+        return prepare_dataset(
+            VideoFolder(originals), shards_dir, PrepareConfig(**SETTINGS | settings, format="shards")
+        )
 
-    before = {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in packed.glob("*.tar")}
-    lines = again()
+    before = {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in shards_dir.glob("*.tar")}
+    lines = prepare_again()
     assert [bool(line.error) for line in lines] == [False] * 7 + [True]
-    assert {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in packed.glob("*.tar")} == before
-    (packed / "shard-000001.tar").unlink()
-    again()
-    assert {path.name: path.read_bytes() for path in packed.glob("*.tar")} == {n: b for n, (b, _) in before.items()}
+    assert {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in shards_dir.glob("*.tar")} == before
+    (shards_dir / "shard-000001.tar").unlink()
+    prepare_again()
+    assert {path.name: path.read_bytes() for path in shards_dir.glob("*.tar")} == {n: b for n, (b, _) in before.items()}
     with pytest.raises(StillmotionError, match="Choose another --out"):
-        again(short_side=32)
+        prepare_again(short_side=32)
     with pytest.raises(StillmotionError, match="Choose another --out"):
-        prepare_dataset(VideoFolder(originals), packed, PrepareConfig(**SETTINGS))
+        prepare_dataset(VideoFolder(originals), shards_dir, PrepareConfig(**SETTINGS))
     write_numbered_video(originals / "run" / "more.mp4", num_frames=5)
     with pytest.raises(StillmotionError, match="holds shards of 8 other videos"):
-        again()
+        prepare_again()
 
 
-def test_an_address_is_read_as_a_folder_is(packed: Path) -> None:
+def test_an_address_is_read_as_a_folder_is(shards_dir: Path) -> None:
     memory = fsspec.filesystem("memory")
-    for path in packed.glob("shard*"):
+    for path in shards_dir.glob("shard*"):
         memory.pipe_file(f"/sets/mine/{path.name}", path.read_bytes())
-    there, here = VideoDataConfig("memory://sets/mine").open(), VideoDataConfig(packed).open()
-    assert there.name(0).startswith("memory://sets/mine/run/0.mp4#")
-    for one, other in zip(clips(here), clips(there), strict=True):
-        assert torch.equal(one, other)
+    remote, local = VideoDataConfig("memory://sets/mine").open(), VideoDataConfig(shards_dir).open()
+    assert remote.name(0).startswith("memory://sets/mine/run/0.mp4#")
+    for expected, batch in zip(clips(local), clips(remote), strict=True):
+        assert torch.equal(expected, batch)
     with pytest.raises(StillmotionError, match=r"memory://sets/none/shards\.json: no such file"):
         VideoDataConfig("memory://sets/none").open()
     with pytest.raises(StillmotionError, match="nowhere://x"):
         VideoDataConfig("nowhere://x").open()
     memory.rm_file("/sets/mine/shard-000001.tar")
-    lost = [i for i in range(7) if i in there.indices_by_shard[1]]  # type: ignore[attr-defined]
+    unreadable = [i for i in range(7) if i in remote.indices_by_shard[1]]  # type: ignore[attr-defined]
     shards._fetch_bytes.cache_clear()
     with pytest.raises(VideoError, match=r"shard-000001\.tar, 0000000.. \(.*\.mp4\): no such file"):
-        there.open_video(lost[0]).get_frames([0])
+        remote.open_video(unreadable[0]).get_frames([0])
 
 
-def test_a_damaged_shard_is_one_line_that_names_it_and_the_key(packed: Path) -> None:
-    videos = VideoDataConfig(packed).open()
+def test_a_damaged_shard_is_one_line_that_names_it_and_the_key(shards_dir: Path) -> None:
+    videos = VideoDataConfig(shards_dir).open()
     assert isinstance(videos, ShardDataset)
-    shard = packed / "shard-000000.tar"
+    shard = shards_dir / "shard-000000.tar"
     content = bytearray(shard.read_bytes())
     first, last = videos.indices_by_shard[0][[0, -1]]
     content[1024 + 512 + 50] ^= 255
@@ -164,52 +168,52 @@ def test_a_damaged_shard_is_one_line_that_names_it_and_the_key(packed: Path) -> 
         videos.open_video(int(last))
     batch = next(iter_eval_batches(EvalClipDataset(videos, 4, 2, 1, EvalCrop(16, 16)), batch_size=7))
     assert {name for name, _ in batch["failed"]} == {videos.name(int(i)) for i in videos.indices_by_shard[0]}
-    write_index(packed, shards=[{"size": 3}])
+    write_index(shards_dir, shards=[{"size": 3}])
     with pytest.raises(StillmotionError, match="not an index of shards"):
-        VideoDataConfig(packed).open()
-    (packed / "shards.json").write_text('{"versi')
+        VideoDataConfig(shards_dir).open()
+    (shards_dir / "shards.json").write_text('{"versi')
     with pytest.raises(StillmotionError, match="is damaged"):
-        VideoDataConfig(packed).open()
+        VideoDataConfig(shards_dir).open()
 
 
-def test_a_damaged_list_is_one_line(packed: Path) -> None:
-    file = packed / "shards.arrow"
+def test_a_damaged_list_is_one_line(shards_dir: Path) -> None:
+    file = shards_dir / "shards.arrow"
     content = file.read_bytes()
     file.write_bytes(content[:-100])
     with pytest.raises(StillmotionError, match=r"shards\.arrow is damaged"):
-        VideoDataConfig(packed).open()
+        VideoDataConfig(shards_dir).open()
     file.unlink()
     with pytest.raises(StillmotionError, match=r"shards\.arrow: no such file"):
-        VideoDataConfig(packed).open()
+        VideoDataConfig(shards_dir).open()
 
 
-def test_strange_indexes_are_one_line(packed: Path) -> None:
+def test_strange_indexes_are_one_line(shards_dir: Path) -> None:
     for changes, expected in (
         ({"shards": []}, "shards.json has 0"),
         ({"shards": [{"name": "/etc/passwd", "size": 1}] * 9}, "'/etc/passwd' is not the name of a file in"),
         ({"shards": [{"name": "../x.tar", "size": 1}] * 9}, r"'\.\./x\.tar' is not the name of a file in"),
     ):
-        write_index(packed, **changes)
+        write_index(shards_dir, **changes)
         with pytest.raises(StillmotionError, match=expected):
-            VideoDataConfig(packed).open()
+            VideoDataConfig(shards_dir).open()
 
 
-def test_a_pipe_in_place_of_a_file_is_an_error(packed: Path) -> None:
-    videos = VideoDataConfig(packed).open()
+def test_a_pipe_in_place_of_a_file_is_an_error(shards_dir: Path) -> None:
+    videos = VideoDataConfig(shards_dir).open()
     assert isinstance(videos, ShardDataset)
     first = int(videos.indices_by_shard[0][0])
     for name in ("shard-000000.tar", "shards.arrow"):
-        (packed / name).unlink()
-        os.mkfifo(packed / name)
+        (shards_dir / name).unlink()
+        os.mkfifo(shards_dir / name)
     shards._fetch_bytes.cache_clear()
     with pytest.raises(VideoError, match=r"shard-000000.tar, .*: not a regular file \(pipe, socket or device\)"):
         videos.open_video(first)
     with pytest.raises(StillmotionError, match=r"shards.arrow: not a regular file \(pipe, socket or device\)"):
-        VideoDataConfig(packed).open()
+        VideoDataConfig(shards_dir).open()
 
 
-def test_another_process_maps_the_list_instead_of_being_sent_it(packed: Path) -> None:
-    videos = VideoDataConfig(packed).open()
+def test_another_process_maps_the_list_instead_of_being_sent_it(shards_dir: Path) -> None:
+    videos = VideoDataConfig(shards_dir).open()
     names = [videos.name(i) for i in range(len(videos))]
     assert videos.labels["class"].tolist() == [0, 0, 0, 0, 1, 1, 1]
     sent = pickle.dumps(videos)
@@ -232,14 +236,14 @@ def test_splits_and_classes_are_kept(tmp_path: Path) -> None:
         VideoDataConfig(tmp_path / "packed", split="test", fold=2).open()
 
 
-def test_shards_are_prepared_anew_as_files(packed: Path, tmp_path: Path) -> None:
-    lines = prepare_dataset(VideoDataConfig(packed).open(), tmp_path / "files", PrepareConfig(short_side=32))
+def test_shards_are_prepared_anew_as_files(shards_dir: Path, tmp_path: Path) -> None:
+    lines = prepare_dataset(VideoDataConfig(shards_dir).open(), tmp_path / "files", PrepareConfig(short_side=32))
     assert [line.path for line in lines[:2]] == ["run/0.mp4", "run/2.mp4"]
     assert len(VideoDataConfig(tmp_path / "files").open()) == 7
 
 
 def test_a_call_stopped_while_it_packs_packs_again_what_is_copied(
-    originals: Path, packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    originals: Path, shards_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, add, added = tmp_path / "stopped", shard_writer._add_sample, []
 
@@ -257,5 +261,5 @@ def test_a_call_stopped_while_it_packs_packs_again_what_is_copied(
     with record_transcoded() as transcoded:
         prepare_dataset(VideoFolder(originals), out, PrepareConfig(**SETTINGS, format="shards"))
     assert transcoded == ["walk/broken.mp4"]
-    for path in packed.glob("shard*"):
+    for path in shards_dir.glob("shard*"):
         assert (out / path.name).read_bytes() == path.read_bytes()

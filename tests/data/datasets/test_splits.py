@@ -17,8 +17,8 @@ ROWS = [
 ]
 
 
-def listed(folder, columns=("fold", "split")):
-    """A set by its list alone: to part it, no video is opened."""
+def write_list(folder, columns=("fold", "split")):
+    """Write a list without videos; splitting does not open any."""
     at = {"fold": 2, "split": 3}
     lines = [",".join(["path", "class", *columns])]
     lines += [",".join([row[0], row[1], *(str(row[at[c]]) for c in columns)]) for row in ROWS]
@@ -26,15 +26,18 @@ def listed(folder, columns=("fold", "split")):
     return str(folder)
 
 
-def names(parted, half):
-    return [[parted.dataset.name(int(i)).rsplit("/", 1)[1] for i in fold[half]] for fold in parted.folds]
+def names(train_test_split, indices):
+    return [
+        [train_test_split.dataset.name(int(i)).rsplit("/", 1)[1] for i in fold[indices]]
+        for fold in train_test_split.folds
+    ]
 
 
 def test_a_list_is_split_by_its_split_or_fold_column(tmp_path):
-    data = listed(tmp_path)
-    own = TrainTestConfig(data).open()
-    assert names(own, 1) == [["a2.mp4", "b2.mp4"]]
-    assert own.description == "official train and test split"
+    data = write_list(tmp_path)
+    train_test_split = TrainTestConfig(data).open()
+    assert names(train_test_split, 1) == [["a2.mp4", "b2.mp4"]]
+    assert train_test_split.description == "official train and test split"
     second = TrainTestConfig(data, fold=2).open()
     assert names(second, 1) == [["a1.mp4", "b1.mp4"]]
     assert names(second, 0) == [["a0.mp4", "a2.mp4", "b0.mp4", "b2.mp4"]]
@@ -42,20 +45,20 @@ def test_a_list_is_split_by_its_split_or_fold_column(tmp_path):
 
 
 def test_all_folds_test_every_video_once(tmp_path):
-    every = TrainTestConfig(listed(tmp_path), fold="all").open()
-    assert len(every.folds) == 3
-    assert every.description == "all 3 official folds"
-    assert sorted(name for fold in names(every, 1) for name in fold) == sorted(row[0] for row in ROWS)
-    for train, test in every.folds:
+    train_test_split = TrainTestConfig(write_list(tmp_path), fold="all").open()
+    assert len(train_test_split.folds) == 3
+    assert train_test_split.description == "all 3 official folds"
+    assert sorted(name for fold in names(train_test_split, 1) for name in fold) == sorted(row[0] for row in ROWS)
+    for train, test in train_test_split.folds:
         assert sorted([*train, *test]) == list(range(6))
     with pytest.raises(StillmotionError, match="has only one split"):
-        TrainTestConfig(listed(tmp_path, ("split",)), fold="all").open()
+        TrainTestConfig(write_list(tmp_path, ("split",)), fold="all").open()
 
 
 def test_splits_match_classes_by_name(tmp_path):
     write_class_folders(tmp_path / "train", videos_per_class=2, num_frames=2)
     write_class_folders(tmp_path / "test", videos_per_class=1, num_frames=2)
-    shutil.rmtree(tmp_path / "test" / "dark")  # in this half alone, "light" would be class 0
+    shutil.rmtree(tmp_path / "test" / "dark")  # in this split alone, "light" would be class 0
     train, test = TrainTestConfig(str(tmp_path)).open().train_test()
     assert train.classes["class"] == ["dark", "light"]
     assert train.labels["class"].tolist() == [0, 0, 1, 1]

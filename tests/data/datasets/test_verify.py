@@ -167,8 +167,8 @@ def test_jhmdb_needs_joints_beside_frames(tmp_path: Path) -> None:
 
 
 def test_breakfast_finds_its_own_folders_and_needs_frame_labels(tmp_path: Path) -> None:
-    place = tmp_path / "BreakfastII_15fps_qvga_sync" / "P03"
-    videos(place, "cam01/P03_milk.avi", "cam02/P03_milk.avi", "stereo/P03_milk_ch0.avi")
+    folder = tmp_path / "BreakfastII_15fps_qvga_sync" / "P03"
+    videos(folder, "cam01/P03_milk.avi", "cam02/P03_milk.avi", "stereo/P03_milk_ch0.avi")
     names = ["P03_cam01_P03_milk", "P03_cam02_P03_milk", "P03_stereo01_P03_milk", "P04_cam01_P04_tea"]
     write(
         tmp_path,

@@ -6,26 +6,26 @@ from stillmotion.data.synthetic.factors import SyntheticConfig, SyntheticDataset
 
 
 def test_a_subset_keeps_names_videos_and_labels():
-    whole = SyntheticDataset(SyntheticConfig(num_videos=6))
-    some = Subset(whole, np.array([4, 2]))
-    assert [len(some), some.name(0), some.name(1)] == [2, whole.name(4), whole.name(2)]
-    assert np.array_equal(some.open_video(1).get_frames([0]), whole.open_video(2).get_frames([0]))
-    assert some.labels["shape"].tolist() == whole.labels["shape"][[4, 2]].tolist()
-    assert some.classes == whole.classes
+    videos = SyntheticDataset(SyntheticConfig(num_videos=6))
+    subset = Subset(videos, np.array([4, 2]))
+    assert [len(subset), subset.name(0), subset.name(1)] == [2, videos.name(4), videos.name(2)]
+    assert np.array_equal(subset.open_video(1).get_frames([0]), videos.open_video(2).get_frames([0]))
+    assert subset.labels["shape"].tolist() == videos.labels["shape"][[4, 2]].tolist()
+    assert subset.classes == videos.classes
 
 
 def test_videos_without_labels_stay_without():
-    some = Subset(MemoryDataset({"n0": None, "n1": None}), np.array([1]))
-    assert some.labels == {}
-    assert some.name(0) == "n1"
+    subset = Subset(MemoryDataset({"n0": None, "n1": None}), np.array([1]))
+    assert subset.labels == {}
+    assert subset.name(0) == "n1"
 
 
 def test_a_frozen_video_repeats_its_middle_frame():
-    whole = SyntheticDataset(SyntheticConfig(num_videos=2, num_frames=7))
-    still = FrozenFrameDataset(whole)
-    video = still.open_video(1)
-    assert (len(still), len(video), video.fps, still.name(1)) == (2, 7, whole.open_video(1).fps, whole.name(1))
-    assert np.array_equal(video.get_frames([0, 6]), np.repeat(whole.open_video(1).get_frames([3]), 2, axis=0))
-    assert still.labels is whole.labels
-    some = Subset(ConcatDataset([still, whole]), np.array([0]))
-    assert generation_settings(some) == ["middle frame", whole.config]
+    videos = SyntheticDataset(SyntheticConfig(num_videos=2, num_frames=7))
+    frozen = FrozenFrameDataset(videos)
+    video = frozen.open_video(1)
+    assert (len(frozen), len(video), video.fps, frozen.name(1)) == (2, 7, videos.open_video(1).fps, videos.name(1))
+    assert np.array_equal(video.get_frames([0, 6]), np.repeat(videos.open_video(1).get_frames([3]), 2, axis=0))
+    assert frozen.labels is videos.labels
+    subset = Subset(ConcatDataset([frozen, videos]), np.array([0]))
+    assert generation_settings(subset) == ["middle frame", videos.config]

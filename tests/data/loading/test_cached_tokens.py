@@ -24,7 +24,7 @@ CROP = EvalCrop(SIDE, SIDE, mean=(0.0,) * 3, std=(1.0,) * 3, whole_frame=True)
 
 
 def pixels(views):
-    """Pixels as tokens of three channels."""
+    """Use pixels as tokens of three channels."""
     return views[0].permute(1, 2, 3, 0).flatten(1, 2)
 
 
@@ -45,10 +45,10 @@ def test_tokens_are_of_evenly_spaced_frames_and_computed_once(tmp_path):
 
 
 def test_two_processes_write_what_one_does(tmp_path):
-    whole, _ = fill_cache(tmp_path / "one")
+    single, _ = fill_cache(tmp_path / "one")
     for rank in range(2):
         shared, _ = fill_cache(tmp_path / "two", rank=rank, world_size=2)
-    assert all(torch.equal(whole.read(i, 0), shared.read(i, 0)) for i in range(3))
+    assert all(torch.equal(single.read(i, 0), shared.read(i, 0)) for i in range(3))
 
 
 def test_an_unreadable_video_has_no_tokens_and_is_replaced(tmp_path):
@@ -77,24 +77,24 @@ def test_times_go_from_the_first_frame_to_the_last_and_never_back():
     assert sampled.min() == 0
     assert sampled.max() == 31
     assert (np.diff(sampled) >= 1).all()
-    assert (sampled[:, -1] - sampled[:, 0] >= 26).all()  # 7/8 of 31, but for rounding
+    assert (sampled[:, -1] - sampled[:, 0] >= 26).all()  # 7/8 of 31, up to rounding
 
 
 def test_a_part_of_the_grid_is_the_same_for_all_frames():
     grid = np.arange(3 * 9 * 9).reshape(3, 9, 9, 1).astype(np.float32)
     rng = np.random.default_rng(0)
-    parts = [TokenGridAugmentation(8 / 9)(grid, rng) for _ in range(50)]
-    assert {tuple(part.shape) for part in parts} == {(1, 3, 8, 8)}
-    assert len({float(part[0, 0, 0, 0]) for part in parts}) == 8  # four corners, each plain and mirrored
-    assert all(torch.equal(part[:, 1] - part[:, 0], torch.full((1, 8, 8), 81.0)) for part in parts)
+    crops = [TokenGridAugmentation(8 / 9)(grid, rng) for _ in range(50)]
+    assert {tuple(crop.shape) for crop in crops} == {(1, 3, 8, 8)}
+    assert len({float(crop[0, 0, 0, 0]) for crop in crops}) == 8  # four corners, each with and without a flip
+    assert all(torch.equal(crop[:, 1] - crop[:, 0], torch.full((1, 8, 8), 81.0)) for crop in crops)
 
 
 def test_a_mirrored_clip_is_the_flipped_grid_and_a_shifted_one_repeats_its_border():
     grid = np.random.default_rng(0).normal(size=(3, 4, 5, 2)).astype(np.float32)
-    plain = torch.from_numpy(grid).permute(3, 0, 1, 2)
+    original = torch.from_numpy(grid).permute(3, 0, 1, 2)
     rng = np.random.default_rng(0)
-    assert torch.equal(TokenGridAugmentation(flip_p=1.0)(grid, rng), plain.flip(3))
-    padded = torch.nn.functional.pad(plain, (1, 1, 0, 0), mode="replicate")
+    assert torch.equal(TokenGridAugmentation(flip_p=1.0)(grid, rng), original.flip(3))
+    padded = torch.nn.functional.pad(original, (1, 1, 0, 0), mode="replicate")
     expected = [padded[..., first : first + 5] for first in range(3)]
     shifted = [TokenGridAugmentation(flip_p=0.0, max_shift=1)(grid, rng) for _ in range(40)]
     matches = [[torch.equal(clip, candidate) for candidate in expected] for clip in shifted]

@@ -1,4 +1,4 @@
-"""Whatever goes wrong with one video, training and evaluation clips and copies go on with the others."""
+"""Any error of one video leaves training and evaluation clips and copies of the others unchanged."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from stillmotion.errors import StillmotionError, VideoError
 
 
 class FailingVideos(VideoDataset):
-    """A video for each error, which fails when it is opened, and two that can be read."""
+    """Return one video per error, which is raised when it is opened, and two readable videos."""
 
     def __len__(self) -> int:
         return len(ERRORS) + 2

@@ -15,8 +15,8 @@ from stillmotion.errors import StillmotionError, VideoError
 
 def dataset(**options):
     videos = SyntheticDataset(SyntheticConfig(num_videos=3, image_size=24, num_frames=20))
-    cut = pair_augmentation(16, scale=(0.5, 1.0), mean=(0.5,) * 3, std=(0.5,) * 3)
-    return FramePairDataset(videos, num_frames=2, stride=1, num_clips=1, augment=cut, **options)
+    augment = pair_augmentation(16, scale=(0.5, 1.0), mean=(0.5,) * 3, std=(0.5,) * 3)
+    return FramePairDataset(videos, num_frames=2, stride=1, num_clips=1, augment=augment, **options)
 
 
 @pytest.mark.parametrize(("length", "step"), [(100, 15), (20, 3), (3, 1), (2, 1)])
@@ -54,11 +54,13 @@ def test_both_frames_are_mirrored_or_neither():
         pair_augmentation(16, scale=(1.0, 1.0), mean=(0.5,) * 3, std=(0.5,) * 3, flip_p=flip)
         for flip in (0.0, 0.5, 1.0)
     ]
-    plain, mirrored = (augment(picture, np.random.default_rng(0)) for augment in (cut[0], cut[2]))
-    assert torch.equal(mirrored, plain.flip(-1))
+    original, mirrored = (augment(picture, np.random.default_rng(0)) for augment in (cut[0], cut[2]))
+    assert torch.equal(mirrored, original.flip(-1))
     clips = [cut[1](picture, np.random.default_rng(seed)) for seed in range(100)]
-    turned = [bool(torch.equal(clip[:, 0], clip[:, 1]) and torch.equal(clip[:, 0], mirrored[:, 0])) for clip in clips]
-    assert 35 < sum(turned) < 65
+    is_mirrored = [
+        bool(torch.equal(clip[:, 0], clip[:, 1]) and torch.equal(clip[:, 0], mirrored[:, 0])) for clip in clips
+    ]
+    assert 35 < sum(is_mirrored) < 65
     assert all(torch.equal(clip[:, 0], clip[:, 1]) for clip in clips)
 
 
@@ -76,10 +78,10 @@ def test_cached_tokens_are_read_in_any_process_and_their_frames_are_not_decoded(
     written = cache.write(1, 0, tokens)
     assert torch.equal(written, tokens.half().float())
     second, copied = TokenCache(tmp_path, (3, 2, 2, 4, 5), {"model": "a"}), pickle.loads(pickle.dumps(cache))
-    for other in (second, copied):
-        assert other.has(1, 0)
-        assert not other.has(1, 1)
-        assert torch.equal(other.read(1, 0), written)
+    for cache_copy in (second, copied):
+        assert cache_copy.has(1, 0)
+        assert not cache_copy.has(1, 1)
+        assert torch.equal(cache_copy.read(1, 0), written)
     assert not TokenCache(tmp_path, (3, 2, 2, 4, 5), {"model": "b"}).has(1, 0)
     data = dataset(pairs_per_video=2, token_cache=cache)
     assert not data[(0, 1)]["clips"].any()

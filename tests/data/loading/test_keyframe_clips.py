@@ -10,13 +10,13 @@ from stillmotion.data.transforms.augment import ClipAugmentation, EvalCrop
 from stillmotion.data.video.reader import ArrayReader
 from stillmotion.errors import VideoError
 
-# Of a frame of 40×60 pixels: two white rectangles, each in its own colour channel.
+# Two rectangles in a frame of 40×60 pixels, each white in its own colour channel.
 BOXES = np.array([[6, 4, 24, 28], [33, 10, 57, 36]])
 SHARES = BOXES / np.array([60, 40, 60, 40])
 
 
 class Painted(ActionDetectionDataset):
-    """Keyframes of still videos with rectangles where the boxes are; the first cannot be read."""
+    """Key frames of constant videos with rectangles at the boxes; the first video cannot be read."""
 
     def __init__(self, videos=4):
         keys = [(f"v{i}", 5) for i in range(videos) for _ in BOXES]
@@ -44,10 +44,16 @@ def clips(**options):
 
 
 def test_the_key_frame_stays_in_the_middle_at_another_rate():
-    half = clips(fps=15).load_item(1, np.random.default_rng(0))["clips"][0, 2]  # videos have 30 frames a second
-    usual = clips(stride=4, fps=0).load_item(1, np.random.default_rng(0))["clips"][0, 2]
-    assert [round(float(frame.max()) * 255) for frame in usual] == [0, 1, 5, 9]
-    assert [round(float(frame.max()) * 255) for frame in half] == [0, 0, 4, 8]  # place 2 of 15 is frame 4 of 30
+    resampled = clips(fps=15).load_item(1, np.random.default_rng(0))["clips"][0, 2]  # videos have 30 frames a second
+    strided = clips(stride=4, fps=0).load_item(1, np.random.default_rng(0))["clips"][0, 2]
+    assert [round(float(frame.max()) * 255) for frame in strided] == [0, 1, 5, 9]
+    # Frame 2 at 15 frames per second is frame 4 at 30.
+    assert [round(float(frame.max()) * 255) for frame in resampled] == [
+        0,
+        0,
+        4,
+        8,
+    ]
 
 
 def test_boxes_stay_on_what_they_were_drawn_round_through_crop_and_flip():
@@ -88,6 +94,6 @@ def test_whole_frames_are_tested_with_boxes_in_their_pixels():
     assert batches[0]["failed"] == [("v0", "v0: painted over")]
     assert batches[1]["clips"].shape == (1, 1, 3, 4, 20, 30)
     torch.testing.assert_close(batches[1]["boxes"][0], torch.tensor(BOXES / 2).float())
-    stepped = KeyframeEvalDataset(Painted(), num_frames=4, stride=1, num_clips=1, crop=crop, size_divisor=8)[1]
-    assert stepped["clips"].shape == (1, 3, 4, 16, 32)
-    torch.testing.assert_close(stepped["boxes"], torch.tensor(SHARES * [32, 16, 32, 16]).float())
+    padded_item = KeyframeEvalDataset(Painted(), num_frames=4, stride=1, num_clips=1, crop=crop, size_divisor=8)[1]
+    assert padded_item["clips"].shape == (1, 3, 4, 16, 32)
+    torch.testing.assert_close(padded_item["boxes"], torch.tensor(SHARES * [32, 16, 32, 16]).float())

@@ -14,7 +14,7 @@ from stillmotion.errors import StillmotionError, VideoError
 
 
 def videos(count: int, *, unreadable: tuple[int, ...] = ()) -> MemoryDataset:
-    """Videos that differ from one another."""
+    """Return a data set of videos that all differ."""
     frames = [np.stack([numbered_frame(frame + i, 20, 24) for frame in range(12)]) for i in range(count)]
     return MemoryDataset({f"video-{i}": None if i in unreadable else frames[i] for i in range(count)})
 
@@ -26,26 +26,26 @@ def dataset(
     return TrainClipDataset(videos(count, unreadable=unreadable), 4, 2, 2, augment, seed=seed, strict=strict)
 
 
-def same(left: list[Batch], right: list[Batch]) -> bool:
-    return len(left) == len(right) and all(
+def equal_batches(first: list[Batch], second: list[Batch]) -> bool:
+    return len(first) == len(second) and all(
         torch.equal(a["clips"], b["clips"]) and torch.equal(a["index"], b["index"]) and a["failed"] == b["failed"]
-        for a, b in zip(left, right, strict=True)
+        for a, b in zip(first, second, strict=True)
     )
 
 
 def test_unfinished_clips_come_from_workers_as_bytes_with_what_is_left_to_do() -> None:
     data = replace(dataset(8), augment_in_worker=False)
-    alone, shared = (list(ClipLoader(data, batch_size=4, num_workers=workers).iter_epoch(1)) for workers in (0, 2))
-    whole = list(ClipLoader(dataset(8), batch_size=4).iter_epoch(1))
-    for one, other, made in zip(alone, shared, whole, strict=True):
-        assert one["clips"].dtype == torch.uint8
-        assert torch.equal(one["clips"], other["clips"])
-        assert np.array_equal(one["augment_params"], other["augment_params"])
+    in_process, shared = (list(ClipLoader(data, batch_size=4, num_workers=workers).iter_epoch(1)) for workers in (0, 2))
+    finished_batches = list(ClipLoader(dataset(8), batch_size=4).iter_epoch(1))
+    for batch, worker_batch, expected in zip(in_process, shared, finished_batches, strict=True):
+        assert batch["clips"].dtype == torch.uint8
+        assert torch.equal(batch["clips"], worker_batch["clips"])
+        assert np.array_equal(batch["augment_params"], worker_batch["augment_params"])
         finished = build_augmentation("slowfast", size=16).apply_on_device(
-            other["clips"], np.stack(other["augment_params"])
+            worker_batch["clips"], np.stack(worker_batch["augment_params"])
         )
-        assert finished.shape == made["clips"].shape
-        assert (finished - made["clips"]).abs().mean() < 0.02
+        assert finished.shape == expected["clips"].shape
+        assert (finished - expected["clips"]).abs().mean() < 0.02
 
 
 def test_items_depend_on_seed_epoch_and_index_only() -> None:
@@ -85,28 +85,28 @@ def test_an_epoch_shows_each_video_once_in_an_order_of_its_own() -> None:
 
 
 def test_two_ranks_together_see_the_batch_of_one() -> None:
-    whole = list(ClipLoader(dataset(11), batch_size=4).iter_epoch(2))
+    batches = list(ClipLoader(dataset(11), batch_size=4).iter_epoch(2))
     ranks = [list(ClipLoader(dataset(11), batch_size=2, rank=rank, world_size=2).iter_epoch(2)) for rank in (0, 1)]
-    assert len(whole) == 2
-    for one, parts in zip(whole, zip(*ranks, strict=True), strict=True):
-        assert torch.equal(one["clips"], torch.cat([part["clips"] for part in parts]))
-        assert torch.equal(one["index"], torch.cat([part["index"] for part in parts]))
+    assert len(batches) == 2
+    for batch, rank_batches in zip(batches, zip(*ranks, strict=True), strict=True):
+        assert torch.equal(batch["clips"], torch.cat([rank_batch["clips"] for rank_batch in rank_batches]))
+        assert torch.equal(batch["index"], torch.cat([rank_batch["index"] for rank_batch in rank_batches]))
 
 
 def test_resuming_within_an_epoch_gives_the_rest_of_it() -> None:
     loader = ClipLoader(dataset(12), batch_size=3)
-    assert same(list(loader.iter_epoch(1, start_step=2)), list(loader.iter_epoch(1))[2:])
+    assert equal_batches(list(loader.iter_epoch(1, start_step=2)), list(loader.iter_epoch(1))[2:])
     assert list(loader.iter_epoch(1, start_step=4)) == []
 
 
 def test_workers_change_nothing_and_outlive_the_epoch() -> None:
     data = dataset(8, unreadable=(2,))
-    alone = ClipLoader(data, batch_size=2)
+    in_process = ClipLoader(data, batch_size=2)
     shared = ClipLoader(data, batch_size=2, num_workers=2)
     next(shared.iter_epoch(0))  # left early
-    assert same(list(shared.iter_epoch(1)), list(alone.iter_epoch(1)))
+    assert equal_batches(list(shared.iter_epoch(1)), list(in_process.iter_epoch(1)))
     workers = shared.worker_pids
-    assert same(list(shared.iter_epoch(2, start_step=1)), list(alone.iter_epoch(2, start_step=1)))
+    assert equal_batches(list(shared.iter_epoch(2, start_step=1)), list(in_process.iter_epoch(2, start_step=1)))
     assert workers == shared.worker_pids
 
 

@@ -32,36 +32,36 @@ def epoch_batches(
 def test_a_buffer_gives_every_video_once_and_none_before_it_is_in_the_buffer(
     sizes: list[int], buffer: int, seed: int
 ) -> None:
-    parts = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
-    order = shuffle_with_buffer(parts, buffer, np.random.default_rng(seed)).tolist()
+    shards = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+    order = shuffle_with_buffer(shards, buffer, np.random.default_rng(seed)).tolist()
     assert sorted(order) == list(range(sum(sizes)))
-    stream = np.concatenate([parts[i] for i in np.random.default_rng(seed).permutation(len(parts))]).tolist()
-    # A literal buffer: each video is one of those in it.
+    stream = np.concatenate([shards[i] for i in np.random.default_rng(seed).permutation(len(shards))]).tolist()
+    # Replays the buffer literally: each sampled video is in it.
     buffer_videos: list[int] = []
-    left = iter(stream)
+    remaining = iter(stream)
     for video in order:
-        buffer_videos += [x for _, x in zip(range(buffer - len(buffer_videos)), left, strict=False)]
+        buffer_videos += [x for _, x in zip(range(buffer - len(buffer_videos)), remaining, strict=False)]
         assert video in buffer_videos
         buffer_videos.remove(video)
 
 
 def test_a_buffer_of_one_reads_shards_from_end_to_end_and_one_of_all_shuffles_all() -> None:
-    parts = [np.arange(4), np.arange(20, 26), np.arange(40, 42)]
-    order = shuffle_with_buffer(parts, 1, np.random.default_rng(0))
+    shards = [np.arange(4), np.arange(20, 26), np.arange(40, 42)]
+    order = shuffle_with_buffer(shards, 1, np.random.default_rng(0))
     cuts = np.split(order, np.flatnonzero(np.diff(order) != 1) + 1)
-    assert sorted(cut.tolist() for cut in cuts) == sorted(part.tolist() for part in parts)
-    mixed = np.array([shuffle_with_buffer(parts, 12, np.random.default_rng(seed)) for seed in range(3000)])
-    assert mixed.mean(0) == pytest.approx(np.full(12, np.concatenate(parts).mean()), abs=1.2)
+    assert sorted(cut.tolist() for cut in cuts) == sorted(shard.tolist() for shard in shards)
+    mixed = np.array([shuffle_with_buffer(shards, 12, np.random.default_rng(seed)) for seed in range(3000)])
+    assert mixed.mean(0) == pytest.approx(np.full(12, np.concatenate(shards).mean()), abs=1.2)
 
 
 def test_buffered_batches_are_the_same_on_ranks_from_any_step_and_in_workers() -> None:
-    whole = epoch_batches(batch=4)
-    assert sorted(index for batch in whole for index in batch) == list(range(24))
+    batches = epoch_batches(batch=4)
+    assert sorted(index for batch in batches for index in batch) == list(range(24))
     ranks = [epoch_batches(batch=2, rank=rank, world=2) for rank in (0, 1)]
-    assert [a + b for a, b in zip(*ranks, strict=True)] == whole
-    assert epoch_batches(batch=4, start=3) == whole[3:]
-    assert epoch_batches(batch=4, workers=2) == whole
-    assert epoch_batches(batch=4, epoch=2) != whole
+    assert [a + b for a, b in zip(*ranks, strict=True)] == batches
+    assert epoch_batches(batch=4, start=3) == batches[3:]
+    assert epoch_batches(batch=4, workers=2) == batches
+    assert epoch_batches(batch=4, epoch=2) != batches
 
 
 def test_a_buffer_without_shards_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The torch data set of clips for other people's loops."""
+"""The torch data set of clips for other training loops."""
 
 import doctest
 import os
@@ -17,7 +17,7 @@ from stillmotion.errors import StillmotionError, VideoError
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Four videos in two classes below the home folder."""
+    """Write four videos in two classes below the home folder."""
     monkeypatch.setenv("HOME", os.fspath(tmp_path))
     for i in range(4):
         write_numbered_video(tmp_path / "videos" / "ab"[i % 2] / f"{i}.mp4", num_frames=24)

@@ -1,4 +1,4 @@
-"""Drawn actors: two actions each, boxes that fit, and a detector that errs a little."""
+"""Synthetic actors: two actions each, tight boxes, and a detector with small errors."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,9 @@ def test_every_actor_does_two_things_at_a_time():
     by_box = {}
     for key, box, action in zip(*dataset.annotated_boxes[:3], strict=True):
         by_box.setdefault((key, tuple(box)), []).append(SYNTHETIC_ACTIONS[action])
-    assert all(goes in PATH_ACTIONS and does in POSE_ACTIONS for goes, does in by_box.values())
+    assert all(
+        path_action in PATH_ACTIONS and pose_action in POSE_ACTIONS for path_action, pose_action in by_box.values()
+    )
     per_frame = [sum(key == frame for key, _ in by_box) for frame in dict.fromkeys(dataset.annotated_boxes.keyframes)]
     assert set(per_frame) <= {2, 3}
 
@@ -29,10 +31,10 @@ def test_every_actor_does_two_things_at_a_time():
 def test_a_box_holds_the_pixels_of_its_actor():
     for seed in range(8):
         video = SyntheticAVAVideo(SyntheticAVAConfig(noise_std=0), np.random.default_rng(seed))
-        every = video.actors
+        actors = video.actors
         video.actors = []
         empty = video.get_frames([12])[0].astype(int)
-        for actor in every:
+        for actor in actors:
             video.actors = [actor]
             ys, xs = np.nonzero(np.abs(video.get_frames([12])[0] - empty).sum(-1))
             covered = [xs.min(), ys.min(), xs.max() + 1, ys.max() + 1]

@@ -1,4 +1,4 @@
-"""Synthetic videos: what the seed determines, and that the factors are visible. Their looks are not tested."""
+"""Synthetic videos are determined by the seed, and their factors are visible."""
 
 import colorsys
 from dataclasses import replace
@@ -15,7 +15,7 @@ PLAIN = SyntheticConfig(num_videos=64, num_frames=12, image_size=24)
 
 
 def chance_spread(share: float, videos: int) -> float:
-    """Four standard deviations of a share that is measured on so many videos."""
+    """Four standard deviations of a fraction that is measured on `num_videos` videos."""
     return 4 * (share * (1 - share) / videos) ** 0.5
 
 
@@ -70,7 +70,7 @@ def test_a_follower_copies_its_leader_as_often_as_the_strength_says(pair: str) -
     leader, follower = pair.split("=")
     for strength in (0.0, 0.5, 0.95, 1.0):
         dataset = SyntheticDataset(replace(MANY, confound=(pair,), confound_strength=strength))
-        expected = strength + (1 - strength) / len(dataset.classes[follower])  # a random value agrees by chance
+        expected = strength + (1 - strength) / len(dataset.classes[follower])  # random values agree at chance
         fraction = agreement(dataset, leader, follower)
         assert abs(fraction - expected) <= chance_spread(expected, len(dataset))
         assert fraction == 1 or strength < 1
@@ -122,19 +122,20 @@ def test_every_value_of_every_factor_is_drawn_and_something_always_moves() -> No
 
 
 def test_values_that_are_named_are_drawn_as_those_that_are_counted() -> None:
-    every = tuple(f"{factor}={','.join(names)}" for factor, names in FACTOR_VALUES.items())
-    counted = SyntheticDataset(replace(PLAIN, values_per_factor=(4, 4, 4, 4)))
-    named, turned = (
-        SyntheticDataset(replace(PLAIN, value_names=names)) for names in (every, ("color=violet,blue,green,red",))
+    factor_values = tuple(f"{factor}={','.join(names)}" for factor, names in FACTOR_VALUES.items())
+    by_count = SyntheticDataset(replace(PLAIN, values_per_factor=(4, 4, 4, 4)))
+    by_name, reordered = (
+        SyntheticDataset(replace(PLAIN, value_names=names))
+        for names in (factor_values, ("color=violet,blue,green,red",))
     )
-    assert named.classes == counted.classes == FACTOR_VALUES
-    assert turned.classes["color"] == FACTOR_VALUES["color"][::-1]
+    assert by_name.classes == by_count.classes == FACTOR_VALUES
+    assert reordered.classes["color"] == FACTOR_VALUES["color"][::-1]
     for i in range(16):
-        assert np.array_equal(named.open_video(i).get_frames(range(12)), counted.open_video(i).get_frames(range(12)))
+        assert np.array_equal(by_name.open_video(i).get_frames(range(12)), by_count.open_video(i).get_frames(range(12)))
 
 
 def outlines(named: str, **options: float) -> list[np.ndarray]:
-    """Masks (32, 128, 128) of large videos whose first value is named."""
+    """Masks (32, 128, 128) of large videos with this value of a factor."""
     config = SyntheticConfig(num_videos=24, image_size=128, value_names=(named,), **options)  # type: ignore[arg-type]
     dataset, factor = SyntheticDataset(config), named.split("=")[0]
     return [dataset.open_video(i).get_masks(range(32)) for i in range(24) if dataset.labels[factor][i] == 0]
@@ -147,8 +148,8 @@ def centers(masks: np.ndarray) -> np.ndarray:
 
 def test_a_pentagon_has_five_corners() -> None:
     for masks in outlines("shape=pentagon,circle"):
-        whole = [m for m in masks if not (m[0].any() or m[-1].any() or m[:, 0].any() or m[:, -1].any())]
-        for mask in whole[:4]:
+        inner_masks = [m for m in masks if not (m[0].any() or m[-1].any() or m[:, 0].any() or m[:, -1].any())]
+        for mask in inner_masks[:4]:
             (contour,), _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
             assert len(cv2.approxPolyDP(contour, 0.04 * cv2.arcLength(contour, True), True)) == 5
 
@@ -158,7 +159,7 @@ def test_what_is_linear_goes_to_and_fro_on_a_line_of_any_direction() -> None:
     for masks in outlines("trajectory=linear,rotating"):
         positions = centers(masks)
         _, lengths, directions = np.linalg.svd(positions - positions.mean(0), full_matrices=False)
-        assert lengths[1] < 0.2 * lengths[0]  # not nothing, where the foreground is cut off at the border
+        assert lengths[1] < 0.2 * lengths[0]  # not 0, because the border cuts the foreground off
         courses.append(np.arctan2(*directions[0]) % np.pi)
     assert np.histogram(courses, 3, (0, np.pi))[0].all()
 

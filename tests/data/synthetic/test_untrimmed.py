@@ -1,4 +1,4 @@
-"""Drawn untrimmed videos: what the seed fixes, and that labels tell what moves."""
+"""Synthetic untrimmed videos are determined by the seed, and their labels name the motion."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ SMALL = SyntheticUntrimmedConfig(
 
 
 def bright_place(frame):
-    """The centre (y, x) and the number of the foreground's pixels."""
+    """Return the centre (y, x) and the number of pixels of the foreground."""
     rows, columns = np.nonzero(frame.min(-1) > 200)
     return rows.mean(), columns.mean(), len(rows)
 
@@ -40,9 +40,9 @@ def test_videos_have_as_many_actions_and_frames_as_asked_for():
     dataset = SyntheticUntrimmedDataset(replace(SMALL, num_train=40), train=True)
     counts = set()
     for i in range(40):
-        parts = find_segments(dataset.frame_labels(i))
-        counts.add(len(parts))
-        assert all(6 <= part.stop - part.start <= 9 for part in parts)
+        segments = find_segments(dataset.frame_labels(i))
+        counts.add(len(segments))
+        assert all(6 <= segment.stop - segment.start <= 9 for segment in segments)
         assert len(dataset.open_video(i)) == len(dataset.frame_labels(i))
     assert counts == {3, 4, 5}
     assert dataset.actions == FACTOR_VALUES["trajectory"]
@@ -50,9 +50,9 @@ def test_videos_have_as_many_actions_and_frames_as_asked_for():
 
 def test_single_frames_are_those_of_the_whole_video():
     video = SyntheticUntrimmedDataset(SMALL, train=True).open_video(1)
-    whole = video.get_frames(range(len(video)))
-    assert whole.dtype == np.uint8
-    assert np.array_equal(video.get_frames([9, 0, 9, 14]), whole[[9, 0, 9, 14]])
+    frames = video.get_frames(range(len(video)))
+    assert frames.dtype == np.uint8
+    assert np.array_equal(video.get_frames([9, 0, 9, 14]), frames[[9, 0, 9, 14]])
 
 
 def test_only_the_labelled_motion_is_seen():
@@ -61,11 +61,11 @@ def test_only_the_labelled_motion_is_seen():
     for i in range(12):
         video = dataset.open_video(i)
         frames = video.get_frames(range(len(video)))
-        for part in find_segments(dataset.frame_labels(i)):
+        for segment in find_segments(dataset.frame_labels(i)):
             y, x, area = (
-                np.ptp(values) for values in zip(*map(bright_place, frames[part.start : part.stop]), strict=True)
+                np.ptp(values) for values in zip(*map(bright_place, frames[segment.start : segment.stop]), strict=True)
             )
-            action = dataset.actions[part.label]
+            action = dataset.actions[segment.label]
             checked.add(action)
             if action == "horizontal":
                 assert x > 2 * y

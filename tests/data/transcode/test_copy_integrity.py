@@ -1,4 +1,4 @@
-"""Replaced originals are copied again, and a flipped bit in a copy is found."""
+"""Replaced originals are copied again, and a flipped bit in a copy is detected."""
 
 import os
 from pathlib import Path
@@ -24,23 +24,23 @@ def originals(tmp_path: Path) -> Path:
     return root
 
 
-def prepare(originals: Path, form: Any = "mp4") -> list[ManifestEntry]:
-    config = PrepareConfig(short_side=48, format=form)
-    return prepare_dataset(VideoFolder(originals), originals.parent / form, config)
+def prepare(originals: Path, format_name: Any = "mp4") -> list[ManifestEntry]:
+    config = PrepareConfig(short_side=48, format=format_name)
+    return prepare_dataset(VideoFolder(originals), originals.parent / format_name, config)
 
 
-@pytest.mark.parametrize("form", ["mp4", "jpeg"])
-def test_a_replaced_original_is_copied_again(originals: Path, form: str) -> None:
-    prepare(originals, form)
+@pytest.mark.parametrize("format_name", ["mp4", "jpeg"])
+def test_a_replaced_original_is_copied_again(originals: Path, format_name: str) -> None:
+    prepare(originals, format_name)
     write_numbered_video(originals / "run" / "a.mp4", num_frames=9)
     with record_transcoded() as transcoded:
-        entries = prepare(originals, form)
+        entries = prepare(originals, format_name)
     assert transcoded == [entries[0].path]
     assert [entry.num_frames for entry in entries] == [9, 6]
-    assert len(open_video(originals.parent / form / entries[0].path)) == 9
+    assert len(open_video(originals.parent / format_name / entries[0].path)) == 9
     (originals / "run" / "a.mp4").write_bytes(b"no video any more")
-    assert prepare(originals, form)[0].error
-    assert not (originals.parent / form / entries[0].path).exists()
+    assert prepare(originals, format_name)[0].error
+    assert not (originals.parent / format_name / entries[0].path).exists()
 
 
 def test_shards_of_a_replaced_original_are_packed_again(originals: Path) -> None:
@@ -52,25 +52,25 @@ def test_shards_of_a_replaced_original_are_packed_again(originals: Path) -> None
 def test_a_moved_or_touched_original_is_not_copied_again(originals: Path) -> None:
     prepare(originals)
     os.utime(originals / "run" / "a.mp4", (1, 1))
-    moved = originals.rename(originals.parent / "elsewhere")
+    new_dir = originals.rename(originals.parent / "elsewhere")
     with record_transcoded() as transcoded:
-        prepare(moved)
+        prepare(new_dir)
     assert transcoded == []
 
 
-@pytest.mark.parametrize("form", ["mp4", "jpeg"])
+@pytest.mark.parametrize("format_name", ["mp4", "jpeg"])
 def test_a_flipped_bit_in_a_copy_is_named_and_mended(
-    originals: Path, form: str, caplog: pytest.LogCaptureFixture
+    originals: Path, format_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    copy = originals.parent / form / prepare(originals, form)[0].path
-    file = copy / "000002.jpg" if form == "jpeg" else copy
+    copy = originals.parent / format_name / prepare(originals, format_name)[0].path
+    file = copy / "000002.jpg" if format_name == "jpeg" else copy
     content = file.read_bytes()
     for bit in np.random.default_rng(0).integers(0, 8 * len(content), 3).tolist():
         damaged = bytearray(content)
         damaged[bit // 8] ^= 1 << bit % 8
         file.write_bytes(damaged)
         caplog.clear()
-        prepare(originals, form)
+        prepare(originals, format_name)
         assert f"{copy}: checksum mismatch with manifest.jsonl" in caplog.text
         assert file.read_bytes() == content
 
@@ -85,7 +85,7 @@ def test_verify_names_a_damaged_copy(originals: Path, tmp_path: Path) -> None:
     assert not verify_dataset("ucf101", tmp_path / "mp4", annotations=lists).unreadable
     copy = tmp_path / "mp4" / entries[1].path
     content = bytearray(copy.read_bytes())
-    content[-5] ^= 1  # where no decoder looks
+    content[-5] ^= 1  # ignored by decoders
     copy.write_bytes(content)
     report = verify_dataset("ucf101", tmp_path / "mp4", annotations=lists)
     assert [(name, "b.mp4: checksum mismatch" in reason) for name, reason in report.unreadable] == [("run/b", True)]

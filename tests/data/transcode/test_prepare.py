@@ -22,7 +22,7 @@ from stillmotion.errors import VideoError
 
 @pytest.fixture
 def originals(tmp_path: Path) -> Path:
-    """Two classes, three containers, an odd size and one broken file."""
+    """Write videos of two classes in three containers, one with an odd size, and a broken file."""
     root = tmp_path / "originals"
     write_numbered_video(root / "run" / "a.mp4", num_frames=30, size=(96, 128), b_frames=2, gop=250)
     write_numbered_video(root / "run" / "b.avi", num_frames=20, size=(96, 128), codec="mpeg4", b_frames=2)
@@ -31,10 +31,12 @@ def originals(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.mark.parametrize("form", ["mp4", "jpeg"])
-def test_copies_show_every_frame_under_its_number_and_keep_labels(originals: Path, tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize("format_name", ["mp4", "jpeg"])
+def test_copies_show_every_frame_under_its_number_and_keep_labels(
+    originals: Path, tmp_path: Path, format_name: str
+) -> None:
     data = VideoFolder(originals)
-    manifest = prepare_dataset(data, tmp_path / "copy", PrepareConfig(short_side=48, format=form))  # type: ignore[arg-type]
+    manifest = prepare_dataset(data, tmp_path / "copy", PrepareConfig(short_side=48, format=format_name))  # type: ignore[arg-type]
     copy = VideoDataConfig(tmp_path / "copy").open()
     assert isinstance(copy, PathDataset)
     readable = [i for i in range(len(data)) if not manifest[i].error]
@@ -43,8 +45,8 @@ def test_copies_show_every_frame_under_its_number_and_keep_labels(originals: Pat
     ]
     assert copy.labels["class"].tolist() == data.labels["class"][readable].tolist()
     assert copy.classes == data.classes
-    for place, i in enumerate(readable):
-        video = copy.open_video(place)
+    for row, i in enumerate(readable):
+        video = copy.open_video(row)
         assert read_frame_numbers(video.get_frames(range(len(video)))) == list(range(len(data.open_video(i))))
         assert video.fps == pytest.approx(data.open_video(i).fps)
         height, width = video.get_frames([0]).shape[1:3]
@@ -62,12 +64,12 @@ def test_training_from_the_copy_samples_the_same_clips(originals: Path, tmp_path
     (originals / "walk" / "broken.mp4").unlink()
     prepare_dataset(VideoFolder(originals), tmp_path / "copy", PrepareConfig(short_side=96))
     options = {"num_frames": 4, "stride": 2, "num_clips": 2, "augment": build_augmentation("slowfast", size=32)}
-    whole, small = (
+    original_clips, copied_clips = (
         TrainClipDataset(VideoDataConfig(root).open(), **options) for root in (originals, tmp_path / "copy")
     )  # type: ignore[arg-type]
-    # a.mp4 and b.avi have the copy's size already: the same crops and colours then, up to the codec's loss.
+    # a.mp4 and b.avi have the size of the copy, so their crops and colours are equal up to compression.
     for index in (0, 1):
-        gap = (whole[3, index]["clips"] - small[3, index]["clips"]).abs()
+        gap = (original_clips[3, index]["clips"] - copied_clips[3, index]["clips"]).abs()
         assert gap.mean() < 0.1
 
 
@@ -102,10 +104,12 @@ def test_a_second_call_makes_only_what_is_missing(originals: Path, tmp_path: Pat
 
 
 def test_several_processes_make_the_files_of_one(originals: Path, tmp_path: Path) -> None:
-    one = prepare_dataset(VideoFolder(originals), tmp_path / "one", PrepareConfig(short_side=48))
-    two = prepare_dataset(VideoFolder(originals), tmp_path / "two", PrepareConfig(short_side=48), num_processes=2)
-    assert [(line.path, line.num_frames, line.error) for line in one] == [(l.path, l.num_frames, l.error) for l in two]
-    for line in one:
+    single = prepare_dataset(VideoFolder(originals), tmp_path / "one", PrepareConfig(short_side=48))
+    parallel = prepare_dataset(VideoFolder(originals), tmp_path / "two", PrepareConfig(short_side=48), num_processes=2)
+    assert [(line.path, line.num_frames, line.error) for line in single] == [
+        (l.path, l.num_frames, l.error) for l in parallel
+    ]
+    for line in single:
         if not line.error:
             assert (tmp_path / "one" / line.path).read_bytes() == (tmp_path / "two" / line.path).read_bytes()
 
@@ -130,13 +134,13 @@ def test_small_videos_are_not_enlarged(tmp_path: Path) -> None:
 
 
 def test_truncated_videos_are_reported_with_their_frame_counts(tmp_path: Path) -> None:
-    whole = write_numbered_video(tmp_path / "in" / "a.webm", num_frames=34, codec="libvpx-vp9")
-    content = whole.read_bytes()
-    whole.write_bytes(content[: len(content) // 2])
+    video_file = write_numbered_video(tmp_path / "in" / "a.webm", num_frames=34, codec="libvpx-vp9")
+    content = video_file.read_bytes()
+    video_file.write_bytes(content[: len(content) // 2])
     for lines in (
         prepare_dataset(VideoFolder(tmp_path / "in"), tmp_path / "small", PrepareConfig()),
         make_static_dynamic_set(VideoFolder(tmp_path / "in"), tmp_path / "static", StaticDynamicSetConfig("static")),
-        prepare_dataset(VideoFolder(tmp_path / "in"), tmp_path / "small", PrepareConfig()),  # which keeps what is there
+        prepare_dataset(VideoFolder(tmp_path / "in"), tmp_path / "small", PrepareConfig()),  # keeps existing copies
     ):
         summary = format_transcode_summary(lines, "videos", missing=["gone"])
         assert summary[1] == "1 video was truncated:"

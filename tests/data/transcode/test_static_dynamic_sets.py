@@ -25,7 +25,7 @@ def frames_of(path: Path) -> np.ndarray:
 
 
 def agreement(frame: np.ndarray, start: np.ndarray, x: int, y: int, margin: int = 12) -> float:
-    """The share of inner pixels that are those of `start`, moved by (x, y)."""
+    """Return the fraction of inner pixels that equal `start` moved by (x, y)."""
     moved = np.roll(start, (y, x), (0, 1))
     inner = (slice(margin, -margin),) * 2
     return float((frame[inner] == moved[inner]).all(-1).mean())
@@ -50,7 +50,7 @@ def test_accumulated_noise_moves_as_the_video_did(tmp_path: Path, step: tuple[fl
     make_static_dynamic_set(MemoryDataset({"x.mp4": sliding_frames(step)}), tmp_path, StaticDynamicSetConfig("dynamic"))
     noise = frames_of(tmp_path / "x.mp4")
     assert len(noise) == 9
-    # After 8 steps, from where the video came to where it went: motion of half a pixel has added up.
+    # After 8 steps the motions of half a pixel add up.
     x, y = (round(8 * s) for s in step)
     margin = 12 + max(abs(x), abs(y))
     assert agreement(noise[8], noise[0], x, y, min(margin, 28)) > 0.6
@@ -76,25 +76,25 @@ def test_known_flow_moves_noise_exactly_in_both_conventions() -> None:
         for frame, times in zip(frames[1:], shifts, strict=True):
             assert agreement(frame, frames[0], 3 * times, times) == 1
         assert fresh == pytest.approx((0, *[1 - 47 * 39 / 2000] * 3))
-        # What comes in at the border is new each time, or always the same.
+        # Pixels that enter at the border are new noise each time, or always the same.
         assert (frames[1][:, :3] == frames[2][:, :3]).all() == (warp == "first-frame")
 
 
 @pytest.mark.parametrize("warp", ["accumulate", "first-frame"])
 def test_a_frame_of_moved_noise_is_noise_wherever_the_flow_bends(warp: Any) -> None:
-    # Mean, spread and neighbours' likeness are those of independent noise where the flow is uneven and where it is not.
+    # Mean, deviation and correlation of neighbours are those of independent noise for even and uneven flow.
     torch.manual_seed(0)
     size = (96, 128)
     bent = F.interpolate(torch.randn(1, 2, 6, 8) * 4, size, mode="bicubic")[0].permute(1, 2, 0).numpy()
     frames = np.stack([frame for frame, _ in warp_noise(iter([bent] * 12), size, np.random.default_rng(1), warp=warp)])
     last = frames[-1].astype(float)
     stretch = np.abs(np.gradient(bent[..., 0], axis=1))
-    for part in (stretch > np.median(stretch), stretch <= np.median(stretch)):
-        values = last[part]
+    for region in (stretch > np.median(stretch), stretch <= np.median(stretch)):
+        values = last[region]
         assert values.mean() == pytest.approx(127.5, abs=4 * 73.9 / len(values) ** 0.5)
         assert values.std() == pytest.approx(73.9, abs=1.5)
         for axis in (0, 1):
-            ahead = np.roll(last, -1, axis)[part]
+            ahead = np.roll(last, -1, axis)[region]
             assert abs(np.corrcoef(values[:, 0], ahead[:, 0])[0, 1]) < 4 / len(values) ** 0.5
     equal = (frames[-1][:, 1:] == frames[-1][:, :-1]).all(-1).mean()
     assert equal < 1e-3

@@ -1,4 +1,4 @@
-"""Clips of videos at several rates: the same moments of the same scene, in training and in evaluation."""
+"""Clips of videos at several frame rates show the same times of a scene, in training and in evaluation."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ CLIP = {"num_frames": 8, "stride": 8}  # 56 / 30 of a second at 30 frames a seco
 
 
 def scene(fps: float) -> ArrayReader:
-    """Pixels say the time since the first frame in sixtieths of a second."""
+    """Return a video whose pixels are the time since the first frame in sixtieths of a second."""
     times = np.arange(round(SECONDS * fps)) * 60 / fps
     return ArrayReader(np.broadcast_to(times.round().astype(np.uint8)[:, None, None, None], (len(times), 4, 4, 3)), fps)
 
@@ -49,12 +49,12 @@ def test_a_scene_shows_the_same_moments_whatever_rate_it_was_filmed_at(random: b
 
 def test_twice_and_half_the_rate_have_twice_and_half_the_stride() -> None:
     for fps, stride in ((60, 16), (30, 8), (15, 4)):
-        video, own = resample_fps(scene(fps), 30), scene(fps)
+        video, original = resample_fps(scene(fps), 30), scene(fps)
         timed = read_clips(
             video, sample_uniform_clips(len(video), **CLIP, num_clips=1) // 2 * 2
         )  # even: all three have them
         start = moments(timed)[0, 0] * fps // 60
-        assert np.array_equal(timed[0], own.get_frames(range(start, start + 8 * stride, stride)))
+        assert np.array_equal(timed[0], original.get_frames(range(start, start + 8 * stride, stride)))
 
 
 def test_without_a_rate_and_at_its_own_a_video_is_left_as_it_is() -> None:
@@ -72,17 +72,17 @@ def test_training_and_evaluation_count_at_the_same_rate() -> None:
 
     train = TrainClipDataset(scenes(*rates), **CLIP, num_clips=2, augment=times, fps=30)
     rngs = [np.random.default_rng(1) for _ in rates]
-    slow, usual, fast = (train.load_item(i, rng)["clips"] for i, rng in enumerate(rngs))
-    assert torch.equal(fast, usual)
-    assert (slow - usual).abs().max() <= 2
-    own = replace(train, fps=0.0).load_item(0, np.random.default_rng(1))["clips"]
-    assert (own.diff() == 32).all()
+    slow, normal, fast = (train.load_item(i, rng)["clips"] for i, rng in enumerate(rngs))
+    assert torch.equal(fast, normal)
+    assert (slow - normal).abs().max() <= 2
+    unresampled = replace(train, fps=0.0).load_item(0, np.random.default_rng(1))["clips"]
+    assert (unresampled.diff() == 32).all()
 
     crop = EvalCrop(4, 4, 1, (0.0,) * 3, (1.0,) * 3)
     evaluation = EvalClipDataset(scenes(*rates), **CLIP, num_clips=3, crop=crop, fps=30)
-    slow, usual, fast = (evaluation[i]["clips"] * 255 for i in range(3))
-    torch.testing.assert_close(fast, usual)
-    assert (slow - usual).abs().max() <= 2 + 1e-3
+    slow, normal, fast = (evaluation[i]["clips"] * 255 for i in range(3))
+    torch.testing.assert_close(fast, normal)
+    assert (slow - normal).abs().max() <= 2 + 1e-3
 
 
 def test_frames_of_an_uneven_video_are_those_at_the_times_of_the_rate(tmp_path) -> None:

@@ -19,7 +19,7 @@ DOCS = Path(__file__).parents[3] / "docs" / "guides" / "datasets.md"
 
 
 def png_header(width: int, height: int) -> bytes:
-    """A PNG that claims a size and has almost no data."""
+    """Return a PNG whose header states a size but which has almost no data."""
 
     def chunk(name: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))

@@ -77,7 +77,7 @@ def test_a_video_that_was_cut_without_encoding_starts_with_the_frames_before_its
         stream = target.add_stream_from_template(source.streams.video[0])
         for packet in source.demux(video=0):
             if packet.size:
-                shift = round(5 / 25 / packet.time_base)  # what lies before 0 is decoded and not shown
+                shift = round(5 / 25 / packet.time_base)  # frames before time 0 are decoded but not returned
                 packet.pts, packet.dts, packet.stream = packet.pts - shift, packet.dts - shift, stream
                 target.mux(packet)
     video = open_video(path.with_name("cut.mp4"))
@@ -90,9 +90,9 @@ def test_odd_sizes_are_kept(write_video: WriteVideo) -> None:
 
 
 def test_frames_after_a_change_of_size_are_scaled_to_the_first_ones(write_video: WriteVideo, tmp_path: Path) -> None:
-    joined = tmp_path / "joined.h264"
-    joined.write_bytes(write_video("a.h264").read_bytes() + write_video("b.h264", size=(96, 128)).read_bytes())
-    with av.open(str(joined)) as source, av.open(str(tmp_path / "both.ts"), "w") as target:
+    joined_file = tmp_path / "joined.h264"
+    joined_file.write_bytes(write_video("a.h264").read_bytes() + write_video("b.h264", size=(96, 128)).read_bytes())
+    with av.open(str(joined_file)) as source, av.open(str(tmp_path / "both.ts"), "w") as target:
         stream = target.add_stream_from_template(source.streams.video[0])
         for number, packet in enumerate(p for p in source.demux(video=0) if p.size):
             packet.pts = packet.dts = number * 3600

@@ -1,4 +1,4 @@
-"""Small moving pictures."""
+"""Animated thumbnails."""
 
 import io
 
@@ -25,12 +25,11 @@ def test_frames_move_at_their_pace_within_what_an_eye_follows() -> None:
 
 def test_what_is_too_large_loses_quality_and_then_frames() -> None:
     noise = list(np.random.default_rng(0).integers(0, 256, (16, 96, 96, 3), np.uint8))
-    whole = len(encode_animated_webp(noise, frame_seconds=0.1))
-    for most in (whole, whole // 2, whole // 4, whole // 20):
-        assert len(encode_animated_webp(noise, frame_seconds=0.1, max_bytes=most)) <= most
-    assert (
-        len(encode_animated_webp(noise[:1], frame_seconds=0.1, max_bytes=10)) > 10
-    )  # one frame is left, however small it was to be
+    full_size = len(encode_animated_webp(noise, frame_seconds=0.1))
+    for max_bytes in (full_size, full_size // 2, full_size // 4, full_size // 20):
+        assert len(encode_animated_webp(noise, frame_seconds=0.1, max_bytes=max_bytes)) <= max_bytes
+    # At least one frame remains for any limit.
+    assert len(encode_animated_webp(noise[:1], frame_seconds=0.1, max_bytes=10)) > 10
 
 
 def test_the_longer_side_of_a_thumbnail_is_bounded() -> None:

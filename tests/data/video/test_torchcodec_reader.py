@@ -1,4 +1,4 @@
-"""torchcodec's frames are PyAV's. Where it is not installed, a stand-in has its interface and PyAV's frames."""
+"""torchcodec's frames equal PyAV's; if it is not installed, a fake with its interface and PyAV's frames is used."""
 
 import io
 import os
@@ -25,7 +25,7 @@ from stillmotion.errors import StillmotionError, VideoError
 
 
 class StandIn:
-    """torchcodec's `VideoDecoder`, as far as it is used: every frame decoded, and numbered by its time."""
+    """The used part of torchcodec's `VideoDecoder`: decodes every frame and orders them by time."""
 
     def __init__(
         self,
@@ -110,13 +110,13 @@ def test_frames_are_those_of_pyav(write_video: WriteVideo, kind: str) -> None:
 def test_turned_and_unevenly_timed_videos_are_read_as_pyav_does(write_video: WriteVideo) -> None:
     path = write_video(times=np.cumsum(np.tile([1, 1, 7], 10)).tolist(), b_frames=2)
     content = path.read_bytes()
-    upright, half = (
+    upright, rotated_180 = (
         b"".join((n & 0xFFFFFFFF).to_bytes(4, "big") for n in (cos << 16, 0, 0, 0, cos << 16, 0, 0, 0, 1 << 30))
         for cos in (1, -1)
     )
     track = content.index(upright, content.index(b"tkhd"))
     turned = path.with_name("turned.mp4")
-    turned.write_bytes(content[:track] + half + content[track + 36 :])
+    turned.write_bytes(content[:track] + rotated_180 + content[track + 36 :])
     video = open_video(turned)
     assert isinstance(video, TorchCodecReader)
     assert video.constant_rate_indices is not None
@@ -183,7 +183,7 @@ def test_a_decoder_that_is_unknown_or_not_installed_is_an_error(
     monkeypatch.delitem(sys.modules, "torchcodec.decoders", raising=False)
     with pytest.raises(StillmotionError, match="torchcodec cannot be loaded") as caught:
         open_video(path)
-    assert not isinstance(caught.value, VideoError)  # else every video would be passed over
+    assert not isinstance(caught.value, VideoError)  # otherwise every video would be skipped
 
 
 def test_pyav_reads_where_nothing_is_said(write_video: WriteVideo, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,12 +16,12 @@ from stillmotion.evaluation.retrieval.evaluate import RetrievalResult, evaluate_
 
 
 def test_silhouette_of_a_hand_case():
-    """Two pairs on a line: a(0) = 1, b(0) = 10.5, so 1 - 1/10.5 for the outer points and 1 - 1/9.5 for the inner."""
+    """Two pairs on a line: a = 1 and b = 10.5 or 9.5, so 1 - 1/10.5 for outer and 1 - 1/9.5 for inner points."""
     x = np.array([[0.0], [1.0], [10.0], [11.0]])
     result = silhouette_by_num_classes(x, np.array([0, 0, 1, 1]))
     assert result == {2: pytest.approx(1 - (1 / 10.5 + 1 / 9.5) / 2)}
-    alone = silhouette_by_num_classes(x, np.array([0, 0, 1, -1]))  # a class of one video scores 0
-    assert alone == {2: pytest.approx((0.9 + 8 / 9 + 0) / 3)}
+    with_single = silhouette_by_num_classes(x, np.array([0, 0, 1, -1]))  # a class of one video scores 0
+    assert with_single == {2: pytest.approx((0.9 + 8 / 9 + 0) / 3)}
     assert np.isnan(silhouette_by_num_classes(x, np.zeros(4, int))[1])
     assert np.isnan(silhouette_by_num_classes(x, np.arange(4))[4])
 
@@ -34,8 +34,8 @@ def test_scores_are_of_the_best_classes_and_of_all(metric):
     result = silhouette_by_num_classes(x, ranks, metric=metric)
     assert list(result) == [3, 5, 10, 12]
     for size, score in result.items():
-        some = ranks < size
-        assert score == pytest.approx(silhouette_score(x[some], ranks[some], metric=metric))
+        selected = ranks < size
+        assert score == pytest.approx(silhouette_score(x[selected], ranks[selected], metric=metric))
 
 
 def test_classes_are_ranked_by_recall_and_then_by_precision():
@@ -51,17 +51,17 @@ def test_classes_are_ranked_by_recall_and_then_by_precision():
 def test_clusters_are_of_the_videos_that_retrieval_ranks(run, tmp_path):
     write_class_folders(tmp_path / "set" / "train", videos_per_class=4, num_frames=10, image_size=32)
     write_class_folders(tmp_path / "set" / "test", videos_per_class=3, num_frames=10, image_size=32, seed=1)
-    encoders, halves = [load(run)], TrainTestConfig(tmp_path / "set")
-    result = evaluate_clustering(encoders, halves, ClusteringConfig(num_clips=1))
+    encoders, split_config = [load(run)], TrainTestConfig(tmp_path / "set")
+    result = evaluate_clustering(encoders, split_config, ClusteringConfig(num_clips=1))
     assert [(c.encoder_name, c.feature_kind, c.target) for c in result] == [
         ("run", kind, "class") for kind in ("whole", "static", "dynamic", "motion")
     ]
-    scores = evaluate_retrieval(encoders, halves, RetrievalConfig(num_clips=1))["run"].scores["whole"]
+    scores = evaluate_retrieval(encoders, split_config, RetrievalConfig(num_clips=1))["run"].scores["whole"]
     assert np.mean(result[0].recall_at_1) == pytest.approx(scores["class"]["recall@1"])
     assert sorted(result[0].class_names) == ["dark", "light"]
     assert result[0].silhouette[2] == pytest.approx(silhouette_score(result[0].vectors, result[0].class_ranks))
     counts = [
-        len(evaluate_clustering(encoders, halves, ClusteringConfig(num_clips=1, split=s))[0].class_ranks)
+        len(evaluate_clustering(encoders, split_config, ClusteringConfig(num_clips=1, split=s))[0].class_ranks)
         for s in ("test", "train", "all")
     ]
     assert counts == [6, 8, 14]

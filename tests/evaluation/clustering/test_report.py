@@ -10,23 +10,25 @@ from stillmotion.evaluation.clustering.evaluate import ClusterResult, silhouette
 from stillmotion.evaluation.clustering.report import format_clustering_results, silhouette_table, write_clustering_page
 
 
-def drawn(encoder, kind, *, apart, classes=6):
+def make_result(encoder, kind, *, distance, classes=6):
     rng = np.random.default_rng(0)
     ranks = np.arange(3 * classes) % classes
-    vectors = apart * rng.normal(size=(classes, 5))[ranks] + rng.normal(size=(len(ranks), 5))
+    vectors = distance * rng.normal(size=(classes, 5))[ranks] + rng.normal(size=(len(ranks), 5))
     names = [f"class {i}" for i in range(classes)]
     return ClusterResult(
         encoder, kind, "class", names, [0.5] * classes, silhouette_by_num_classes(vectors, ranks), vectors, ranks
     )
 
 
-FOUND = [drawn(name, kind, apart=a) for name, a in (("base", 0.1), ("better", 9.0)) for kind in ("whole", "dynamic")]
+FOUND = [
+    make_result(name, kind, distance=a) for name, a in (("base", 0.1), ("better", 9.0)) for kind in ("whole", "dynamic")
+]
 
 
 def test_the_page_holds_scores_and_maps_of_every_encoder(tmp_path):
     page = write_clustering_page(FOUND, tmp_path / "new" / "out", ClusteringConfig(), data="some")
     html = page.read_text()
-    assert html.count("<svg") == 8  # the best 5 and all 6, for two encoders and two kinds
+    assert html.count("<svg") == 8  # the best 5 and all 6 classes, for two encoders and two kinds
     for title in (
         "base, whole: ",
         "better, dynamic: ",
@@ -54,8 +56,8 @@ def test_the_better_encoder_of_each_kind_is_stressed():
 
 
 def test_too_few_videos_for_a_map_are_said_in_its_place(tmp_path):
-    few = ClusterResult("base", "whole", "class", ["a"], [1.0], {1: np.nan}, np.ones((2, 3)), np.zeros(2, int))
-    html = write_clustering_page([few], tmp_path, ClusteringConfig(), data="some").read_text()
+    small_result = ClusterResult("base", "whole", "class", ["a"], [1.0], {1: np.nan}, np.ones((2, 3)), np.zeros(2, int))
+    html = write_clustering_page([small_result], tmp_path, ClusteringConfig(), data="some").read_text()
     assert "is not shown: A t-SNE plot needs at least 4 videos, got 2" in html
     assert json.loads((tmp_path / "results.json").read_text())["clusters"][0]["silhouette"] == {"1": None}
 

@@ -18,8 +18,8 @@ from stillmotion.training.transfer.task import transfer
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A model, two transfer runs of it, and videos."""
+def work_dir(tmp_path_factory):
+    """Write a model, two transfer runs of it, and videos."""
     root = tmp_path_factory.mktemp("geometry")
     write_class_folders(root / "videos", videos_per_class=3, num_frames=9, image_size=48)
     model = save_model("dinov2", root / "model")
@@ -41,15 +41,15 @@ def place(tmp_path_factory):
     return root
 
 
-def measure(place, *names, output_file=None, **options):
-    encoders = [load(place / name) for name in names]
+def measure(work_dir, *names, output_file=None, **options):
+    encoders = [load(work_dir / name) for name in names]
     return evaluate_geometry(
-        encoders, VideoDataConfig(place / "videos"), GeometryConfig(**options), output_file=output_file
+        encoders, VideoDataConfig(work_dir / "videos"), GeometryConfig(**options), output_file=output_file
     )
 
 
-def test_transfer_runs_have_rows_beside_their_frozen_model(place):
-    report = measure(place, "a", "b", n_resamples=40, output_file=place / "out.json")
+def test_transfer_runs_have_rows_beside_their_frozen_model(work_dir):
+    report = measure(work_dir, "a", "b", n_resamples=40, output_file=work_dir / "out.json")
     assert list(report.rows) == ["frozen", "a", "b"]
     for row in report.rows.values():
         assert all(row.metrics[c].low <= row.metrics[c].value <= row.metrics[c].high for c in METRIC_NAMES)
@@ -59,26 +59,26 @@ def test_transfer_runs_have_rows_beside_their_frozen_model(place):
         assert 1 <= values["effective_rank"] <= 32
     margins = [report.rows[name].metrics["margin"].value for name in ("frozen", "a")]
     assert report.rows["a"].change_from_baseline["margin"].value == pytest.approx(margins[1] - margins[0])
-    written = json.loads((place / "out.json").read_text())
-    assert written["num_videos"] == 6
-    assert written["rows"]["a"]["metrics"]["margin"]["value"] == margins[1]
+    results = json.loads((work_dir / "out.json").read_text())
+    assert results["num_videos"] == 6
+    assert results["rows"]["a"]["metrics"]["margin"]["value"] == margins[1]
     lines = report.to_lines()
     assert "D_inter" in lines[0]
     assert sum("change" in line for line in lines) == 2
     assert "6 videos, 7 frames" in lines[-1]
 
 
-def test_metrics_are_those_of_the_equations(place, monkeypatch):
+def test_metrics_are_those_of_the_equations(work_dir, monkeypatch):
     from stillmotion.evaluation.geometry import evaluate as module
 
     statistics, original = {}, module._RowStatistics.__init__
 
-    def spy(self, measured):
-        original(self, measured)
-        statistics["middle"] = torch.stack(measured.middle)
+    def spy(self, args):
+        original(self, args)
+        statistics["middle"] = torch.stack(args.middle)
 
     monkeypatch.setattr(module._RowStatistics, "__init__", spy)
-    metrics = measure(place, "model", n_resamples=5, image_size=42).rows["frozen"].metrics
+    metrics = measure(work_dir, "model", n_resamples=5, image_size=42).rows["frozen"].metrics
     middle = statistics["middle"]
     pairs, n = inter_video_distances(middle), len(middle)
     expected = pairs.sum() / (n * (n - 1)) / (2 * video_radii(middle).max())
@@ -88,11 +88,11 @@ def test_metrics_are_those_of_the_equations(place, monkeypatch):
     assert metrics["effective_rank"].value == pytest.approx(rank, rel=1e-4)
 
 
-def test_either_definition_of_distances_is_named_with_its_gamma(place):
+def test_either_definition_of_distances_is_named_with_its_gamma(work_dir):
     lines = {}
     for definition, num_frames in (("paper", 7), ("authors", 9)):
         options = {"convention": definition, "num_frames": num_frames, "image_size": 42, "n_resamples": 5}
-        report = measure(place, "model", **options)
+        report = measure(work_dir, "model", **options)
         row = report.rows["frozen"]
         assert report.convention == definition
         assert all(e.low <= e.value <= e.high for e in (row.metrics["intra_distance"], row.metrics["margin"]))
@@ -103,8 +103,8 @@ def test_either_definition_of_distances_is_named_with_its_gamma(place):
     assert GeometryConfig(convention="authors").resolved_num_frames() == 40
 
 
-def test_gamma_can_be_estimated_over_the_rows(place):
-    report = measure(place, "a", gamma="estimate", n_resamples=5)
+def test_gamma_can_be_estimated_over_the_rows(work_dir):
+    report = measure(work_dir, "a", gamma="estimate", n_resamples=5)
     gammas = [row.gamma for row in report.rows.values()]
     assert min(gammas) <= report.gamma <= max(gammas)
     assert "estimated" in report.to_lines()[-1]
@@ -119,12 +119,12 @@ def test_gamma_can_be_estimated_over_the_rows(place):
         ({"num_frames": 11}, "at least 2 readable videos, got 0.*has 9 frames, fewer than --num-frames 11"),
     ],
 )
-def test_errors_say_what_to_do(place, options, message):
+def test_errors_say_what_to_do(work_dir, options, message):
     with pytest.raises(StillmotionError, match=message):
-        measure(place, "model", image_size=42, **options)
+        measure(work_dir, "model", image_size=42, **options)
 
 
-def test_the_authors_cycles_and_rank_are_those_of_a_literal_script(place, monkeypatch):
+def test_the_authors_cycles_and_rank_are_those_of_a_literal_script(work_dir, monkeypatch):
     from stillmotion.evaluation.geometry import evaluate as module
 
     calls, original = [], module._VideoMeasurements.add
@@ -134,12 +134,14 @@ def test_the_authors_cycles_and_rank_are_those_of_a_literal_script(place, monkey
         original(self, tokens, grid, **options)
 
     monkeypatch.setattr(module._VideoMeasurements, "add", spy)
-    metrics = measure(place, "model", convention="authors", num_frames=9, image_size=42, n_resamples=5).rows["frozen"]
-    assert calls[0].shape[1:3] == (3, 3)  # of which one pooled patch is left: every walk returns
+    metrics = measure(work_dir, "model", convention="authors", num_frames=9, image_size=42, n_resamples=5).rows[
+        "frozen"
+    ]
+    assert calls[0].shape[1:3] == (3, 3)  # one pooled patch remains, so that every walk returns
     assert metrics.metrics["cycle_accuracy"].value == 1
     calls.clear()
     options = {"convention": "authors", "num_frames": 9, "image_size": 70, "n_resamples": 5, "temperature": 2.0}
-    metrics = measure(place, "model", **options).rows["frozen"].metrics
+    metrics = measure(work_dir, "model", **options).rows["frozen"].metrics
     hits = []
     for video in calls:
         for start, stop in ((0.25, 0.4), (0.35, 0.5), (0.45, 0.6), (0.55, 0.7), (0.65, 0.8)):
@@ -148,9 +150,9 @@ def test_the_authors_cycles_and_rank_are_those_of_a_literal_script(place, monkey
                 [frame[y : y + 2, x : x + 2].mean((0, 1)) for y in range(0, 4, 2) for x in range(0, 4, 2)]
                 for frame in frames
             ]
-            there = torch.tensor([[float(a @ b) / 2 for b in cells[1]] for a in cells[0]]).softmax(1)
-            back = torch.tensor([[float(b @ a) / 2 for a in cells[0]] for b in cells[1]]).softmax(1)
-            hits += [(there @ back)[i].argmax().item() == i for i in range(4)]
+            forward = torch.tensor([[float(a @ b) / 2 for b in cells[1]] for a in cells[0]]).softmax(1)
+            backward = torch.tensor([[float(b @ a) / 2 for a in cells[0]] for b in cells[1]]).softmax(1)
+            hits += [(forward @ backward)[i].argmax().item() == i for i in range(4)]
     assert 0 < np.mean(hits) < 1
     assert metrics["cycle_accuracy"].value == pytest.approx(np.mean(hits))
     middle = torch.cat([video[4].flatten(0, 1) for video in calls])

@@ -7,54 +7,54 @@ from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.linear_probe.classifiers import C_GRID, logistic_probe, logistic_probe_ranks, sgd_probe
 
 
-def clusters(*, classes, videos, views=2, width=16, apart=1.0, noise=1.0, seed=0):
-    """Features (videos, views, width) about one centre per class, and labels; centres are the same for every seed."""
-    centres = np.random.default_rng(99).standard_normal((classes, width)) * apart
+def clusters(*, classes, videos, views=2, width=16, distance=1.0, noise=1.0, seed=0):
+    """Return features (videos, views, width) around one centre per class, and labels; all seeds share the centres."""
+    centres = np.random.default_rng(99).standard_normal((classes, width)) * distance
     rng = np.random.default_rng(seed)
     y = rng.integers(classes, size=videos)
     return centres[y][:, None] + noise * rng.standard_normal((videos, views, width)), y
 
 
 def test_probe_is_scikit_learn_by_hand():
-    x, y = clusters(classes=4, videos=120, apart=0.4)
-    tx, ty = clusters(classes=4, videos=90, apart=0.4, seed=1)
+    x, y = clusters(classes=4, videos=120, distance=0.4)
+    tx, ty = clusters(classes=4, videos=90, distance=0.4, seed=1)
     result = logistic_probe(x, y, tx, ty, seed=3)
 
     flat = x.reshape(-1, 16)
     mean, std = flat.mean(0), flat.std(0)
-    held = stratified_test_mask(y, 0.2, seed=3)
+    is_held_out = stratified_test_mask(y, 0.2, seed=3)
 
-    def fitted(rows, c):
+    def fit_model(rows, c):
         samples = ((x[rows] - mean) / std).reshape(-1, 16)
         return LogisticRegression(C=c, max_iter=2000).fit(samples, np.repeat(y[rows], 2))
 
-    def score(model, some, labels):
-        means = np.mean([model.predict_proba((some[:, v] - mean) / std) for v in range(2)], 0)
+    def score(model, features, labels):
+        means = np.mean([model.predict_proba((features[:, v] - mean) / std) for v in range(2)], 0)
         return (means.argmax(1) == labels).mean(), np.log(means[np.arange(len(labels)), labels]).mean()
 
-    scores = [score(fitted(~held, c), x[held], y[held]) for c in C_GRID]
+    scores = [score(fit_model(~is_held_out, c), x[is_held_out], y[is_held_out]) for c in C_GRID]
     best = C_GRID[scores.index(max(scores))]
     assert result.best_c == best
-    assert result.top1 == pytest.approx(score(fitted(np.ones(120, bool), best), tx, ty)[0])
+    assert result.top1 == pytest.approx(score(fit_model(np.ones(120, bool), best), tx, ty)[0])
 
 
 @pytest.mark.parametrize("fit", [logistic_probe, sgd_probe])
 def test_probe_of_separable_features_is_perfect(fit):
-    x, y = clusters(classes=3, videos=90, apart=6.0)
-    tx, ty = clusters(classes=3, videos=60, apart=6.0, seed=1)
+    x, y = clusters(classes=3, videos=90, distance=6.0)
+    tx, ty = clusters(classes=3, videos=60, distance=6.0, seed=1)
     assert fit(x, y, tx, ty)[:2] == (1.0, 1.0)
 
 
 @pytest.mark.parametrize("fit", [logistic_probe, sgd_probe])
 def test_probe_of_noise_is_at_chance(fit):
-    x, y = clusters(classes=4, videos=200, apart=0.0)
-    tx, ty = clusters(classes=4, videos=400, apart=0.0, seed=1)
+    x, y = clusters(classes=4, videos=200, distance=0.0)
+    tx, ty = clusters(classes=4, videos=400, distance=0.0, seed=1)
     assert fit(x, y, tx, ty).top1 == pytest.approx(0.25, abs=0.07)
 
 
 def test_sgd_agrees_with_logistic_regression():
-    x, y = clusters(classes=6, videos=400, views=1, apart=0.5)
-    tx, ty = clusters(classes=6, videos=400, views=1, apart=0.5, seed=1)
+    x, y = clusters(classes=6, videos=400, views=1, distance=0.5)
+    tx, ty = clusters(classes=6, videos=400, views=1, distance=0.5, seed=1)
     exact, result = logistic_probe(x, y, tx, ty), sgd_probe(x, y, tx, ty)
     assert 0.5 < exact.top1 < 0.95
     assert result.top1 == pytest.approx(exact.top1, abs=0.04)
@@ -62,7 +62,7 @@ def test_sgd_agrees_with_logistic_regression():
 
 
 def test_top5_counts_the_five_most_probable_classes():
-    # Ten classes on a line of one-hot features; a test video between six of them favours them in a known order.
+    # Ten classes with one-hot features; the features of a test video rank six of them in a known order.
     x, y = np.repeat(np.eye(10), 4, 0)[:, None] * 5, np.repeat(np.arange(10), 4)
     votes = np.array([5.0, 4.5, 4.0, 3.5, 3.0, 2.5, 0, 0, 0, 0])
     tests = np.tile(votes, (6, 1))[:, None]
@@ -74,7 +74,7 @@ def test_top5_counts_the_five_most_probable_classes():
 def test_a_video_is_told_by_the_mean_of_its_views_probabilities():
     y = np.arange(40) % 2
     x = np.where(y == 1, 1.0, -1.0)[:, None, None]
-    # Two views that lean a little to class 1 and one that is sure of class 0: a vote says 1, the mean says 0.
+    # Two views slightly prefer class 1 and one strongly prefers class 0: a vote gives 1, the mean of scores 0.
     tests = np.array([0.05, 0.05, -500.0])[None, :, None]
     assert logistic_probe(x, y, tests, np.array([0])).top1 == 1.0
     assert logistic_probe(x, y, tests[:, :2], np.array([0])).top1 == 0.0
@@ -88,19 +88,19 @@ def test_all_views_of_a_video_are_on_one_side_and_every_class_on_both():
 
 
 def test_unlabelled_videos_are_left_out_and_unseen_classes_are_missed():
-    x, y = clusters(classes=3, videos=90, apart=6.0)
-    tx, ty = clusters(classes=3, videos=60, apart=6.0, seed=1)
+    x, y = clusters(classes=3, videos=90, distance=6.0)
+    tx, ty = clusters(classes=3, videos=60, distance=6.0, seed=1)
     hidden = np.where(np.arange(60) < 10, -1, ty)
-    whole = logistic_probe(x, y, tx, hidden)
-    assert whole.top1 == 1.0
+    expected = logistic_probe(x, y, tx, hidden)
+    assert expected.top1 == 1.0
     without = logistic_probe(x, np.where(y == 2, -1, y), tx, ty)
     assert without.top1 == without.top5 == pytest.approx((ty != 2).mean())
 
 
 @pytest.mark.parametrize("fit", [logistic_probe, sgd_probe])
 def test_constant_channels_do_no_harm(fit):
-    x, y = clusters(classes=3, videos=90, apart=6.0)
-    tx, ty = clusters(classes=3, videos=60, apart=6.0, seed=1)
+    x, y = clusters(classes=3, videos=90, distance=6.0)
+    tx, ty = clusters(classes=3, videos=60, distance=6.0, seed=1)
     flat = [np.concatenate([f, np.full_like(f[..., :2], 7.3), np.zeros_like(f[..., :1])], -1) for f in (x, tx)]
     assert fit(flat[0].astype(np.float32), y, flat[1].astype(np.float32), ty).top1 == 1.0
 
@@ -116,7 +116,7 @@ def test_what_cannot_be_probed_is_said():
 
 
 def test_few_separable_videos_of_unequal_classes_are_told_apart():
-    # Every C is right about the held-out videos; the strongest would answer the commoner class to everything.
+    # Every C is correct on the held-out videos; the strongest regularization would always predict the larger class.
     y = np.repeat([0, 1], [9, 7])
     x = np.where(y == 1, 1.0, -1.0)[:, None, None] * np.ones((16, 1, 8))
     assert logistic_probe(x, y, x, y).top1 == 1.0
@@ -128,11 +128,11 @@ def test_one_video_per_class_is_probed_without_a_choice():
 
 
 def test_what_belongs_together_is_held_out_together():
-    """Each pair is one place with both labels: with its other half to learn from, the held-out half is told wrong."""
+    """The videos of a pair have equal features and different labels: training on one misleads about the other."""
     rng = np.random.default_rng(0)
     x = np.repeat(rng.normal(size=(40, 60)), 2, 0)
     x[1::2, 0] += 0.3
     y, pairs = np.tile([0, 1], 40), np.repeat(np.arange(40), 2)
-    apart = logistic_probe_ranks(x[:, None], y, x[:, None], y)
-    together = logistic_probe_ranks(x[:, None], y, x[:, None], y, groups=pairs)
-    assert together.best_c > apart.best_c
+    ungrouped = logistic_probe_ranks(x[:, None], y, x[:, None], y)
+    grouped = logistic_probe_ranks(x[:, None], y, x[:, None], y, groups=pairs)
+    assert grouped.best_c > ungrouped.best_c

@@ -55,9 +55,9 @@ def test_a_set_with_a_split_is_probed_on_it(run, tmp_path):
     result = evaluate_linear_probe(encoder, TrainTestConfig(tmp_path / "set"), LinearProbeConfig(num_clips=2))
     assert "official train and test split" in result.split_description
     assert (result.num_train_videos, result.num_test_videos) == (12, 6)
-    sides = [VideoFolder(tmp_path / "set" / name) for name in ("train", "test")]
-    x, tx = (extract_features(encoder, side, num_clips=2).vectors("concat", average=False) for side in sides)
-    expected = logistic_probe(x, sides[0].labels["class"], tx, sides[1].labels["class"])
+    splits = [VideoFolder(tmp_path / "set" / name) for name in ("train", "test")]
+    x, tx = (extract_features(encoder, split, num_clips=2).vectors("concat", average=False) for split in splits)
+    expected = logistic_probe(x, splits[0].labels["class"], tx, splits[1].labels["class"])
     assert result.accuracy["pretrained"]["concat"]["class"] == expected._asdict()
 
 
@@ -85,9 +85,9 @@ def test_a_set_without_a_split_is_parted_by_seed_and_broken_files_are_named(run,
 def test_the_kinetics_presets_test_their_clips_and_keep_nothing(run, tmp_path, monkeypatch, preset, clips, crops):
     monkeypatch.setattr(probes, "SGDProbeConfig", partial(SGDProbeConfig, epochs=2, warmup_epochs=1))
     calls = []
-    streamed = probes.run_streaming_probe
+    original = probes.run_streaming_probe
     monkeypatch.setattr(
-        probes, "run_streaming_probe", lambda *given, **named: calls.append(given[3]) or streamed(*given, **named)
+        probes, "run_streaming_probe", lambda *args, **options: calls.append(args[3]) or original(*args, **options)
     )
     folder = write_class_folders(tmp_path / "set", videos_per_class=4, num_frames=10, image_size=32)
     (folder / "dark" / "torn.mp4").write_bytes(b"not a video")
@@ -103,9 +103,9 @@ def test_the_kinetics_presets_test_their_clips_and_keep_nothing(run, tmp_path, m
 
 def test_cached_features_are_shown_again_and_given_for_the_asking(run, tmp_path):
     folder = write_class_folders(tmp_path / "set", videos_per_class=3, num_frames=10, image_size=32)
-    asked = LinearProbeConfig(preset="k400-3", num_clips=1, cache_dir=str(tmp_path / "cache"))
+    config = LinearProbeConfig(preset="k400-3", num_clips=1, cache_dir=str(tmp_path / "cache"))
     first, second = (
-        evaluate_linear_probe(load(run), TrainTestConfig(folder), asked, feature_kinds=("whole",)) for _ in range(2)
+        evaluate_linear_probe(load(run), TrainTestConfig(folder), config, feature_kinds=("whole",)) for _ in range(2)
     )
     assert first == second
     assert len(list((tmp_path / "cache").iterdir())) == 2

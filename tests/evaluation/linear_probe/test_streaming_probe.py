@@ -19,7 +19,7 @@ from stillmotion.evaluation.linear_probe.streaming_probe import run_streaming_pr
 SHORT = SGDProbeConfig(epochs=3, warmup_epochs=1, batch_size=4)
 
 
-def drawn(videos, seed):
+def synthetic_videos(videos, seed):
     return SyntheticDataset(SyntheticConfig(num_videos=videos), seed=seed)
 
 
@@ -29,22 +29,22 @@ def encoder(run):
 
 
 def test_the_streamed_probe_is_the_probe_of_features_that_are_held(encoder, monkeypatch):
-    """Where both see the same views, of all videos at every step: the centre of clips as long as the video."""
+    """Both probes get the same views of all videos at every step: the centre of clips as long as the video."""
     monkeypatch.setattr(
         streaming_probe, "_augment", lambda intake: lambda clip, rng: streaming_probe.eval_crop(intake)(clip)[0]
     )
     encoder = encoder.with_input(stride=1000)
-    videos, tests = drawn(20, 1), drawn(20, 2)
+    videos, tests = synthetic_videos(20, 1), synthetic_videos(20, 2)
     rule = SGDProbeConfig(epochs=8, warmup_epochs=2)
     actual = run_streaming_probe(
         encoder, videos, tests, ClipViews(), feature_kinds=("whole", "concat"), sgd_config=rule
     ).accuracy
-    x, tx = (extract_features(encoder, half) for half in (videos, tests))
+    x, tx = (extract_features(encoder, split) for split in (videos, tests))
     for kind, by_target in actual.items():
         for target, result in by_target.items():
-            views = [half.vectors(kind, average=False) for half in (x, tx)]
-            held = sgd_probe_ranks(views[0], videos.labels[target], views[1], tests.labels[target], sgd_config=rule)
-            assert result == held.accuracy()
+            views = [split.vectors(kind, average=False) for split in (x, tx)]
+            expected = sgd_probe_ranks(views[0], videos.labels[target], views[1], tests.labels[target], sgd_config=rule)
+            assert result == expected.accuracy()
     assert len({result.top1 for by_target in actual.values() for result in by_target.values()}) > 2
 
 
@@ -53,7 +53,12 @@ def test_every_kind_is_asked_of_the_same_passes(encoder, monkeypatch):
     forward = type(encoder).forward
     monkeypatch.setattr(type(encoder), "forward", lambda self, clips: calls.append(len(clips)) or forward(self, clips))
     actual = run_streaming_probe(
-        encoder, drawn(6, 1), drawn(3, 2), ClipViews(num_clips=2), feature_kinds=FEATURE_KINDS, sgd_config=SHORT
+        encoder,
+        synthetic_videos(6, 1),
+        synthetic_videos(3, 2),
+        ClipViews(num_clips=2),
+        feature_kinds=FEATURE_KINDS,
+        sgd_config=SHORT,
     )
     assert list(actual.accuracy) == list(FEATURE_KINDS)
     assert sum(calls) == 3 * 6 + 3 * 2
@@ -62,7 +67,13 @@ def test_every_kind_is_asked_of_the_same_passes(encoder, monkeypatch):
 def test_a_batch_of_any_size_gives_the_same_probe(encoder):
     actual = [
         run_streaming_probe(
-            encoder, drawn(6, 1), drawn(4, 2), ClipViews(), feature_kinds=("whole",), sgd_config=SHORT, loader=reading
+            encoder,
+            synthetic_videos(6, 1),
+            synthetic_videos(4, 2),
+            ClipViews(),
+            feature_kinds=("whole",),
+            sgd_config=SHORT,
+            loader=reading,
         )
         for reading in (LoaderConfig(batch_size=16), LoaderConfig(batch_size=1))
     ]
@@ -70,18 +81,18 @@ def test_a_batch_of_any_size_gives_the_same_probe(encoder):
 
 
 def test_an_unreadable_video_is_named_and_another_stands_in(encoder, tmp_path):
-    for half in ("train", "test"):
-        folder = write_class_folders(tmp_path / half, videos_per_class=3, num_frames=10, image_size=32)
+    for name in ("train", "test"):
+        folder = write_class_folders(tmp_path / name, videos_per_class=3, num_frames=10, image_size=32)
         (folder / "dark" / "torn.mp4").write_bytes(b"not a video")
-    halves = [VideoFolder(tmp_path / half) for half in ("train", "test")]
-    actual = run_streaming_probe(encoder, *halves, ClipViews(), feature_kinds=("whole",), sgd_config=SHORT)
+    splits = [VideoFolder(tmp_path / name) for name in ("train", "test")]
+    actual = run_streaming_probe(encoder, *splits, ClipViews(), feature_kinds=("whole",), sgd_config=SHORT)
     assert [len(actual.failed_train), len(actual.failed_test)] == [1, 1]
 
 
 def test_a_probe_that_was_ended_goes_on_to_the_same_end(encoder, tmp_path, monkeypatch):
     monkeypatch.setattr(streaming_probe, "_SAVE_INTERVAL_SECONDS", 0.0)
     options = {"feature_kinds": ("whole", "concat"), "sgd_config": SHORT}
-    whole = run_streaming_probe(encoder, drawn(6, 1), drawn(4, 2), ClipViews(), **options)
+    uninterrupted = run_streaming_probe(encoder, synthetic_videos(6, 1), synthetic_videos(4, 2), ClipViews(), **options)
     checkpoint = tmp_path / "checkpoint.safetensors"
 
     class Stopping(StreamingLinearClassifiers):
@@ -92,26 +103,30 @@ def test_a_probe_that_was_ended_goes_on_to_the_same_end(encoder, tmp_path, monke
 
     monkeypatch.setattr(streaming_probe, "StreamingLinearClassifiers", Stopping)
     with pytest.raises(KeyboardInterrupt):
-        run_streaming_probe(encoder, drawn(6, 1), drawn(4, 2), ClipViews(), checkpoint_file=checkpoint, **options)
+        run_streaming_probe(
+            encoder, synthetic_videos(6, 1), synthetic_videos(4, 2), ClipViews(), checkpoint_file=checkpoint, **options
+        )
     assert checkpoint.exists()
     monkeypatch.setattr(streaming_probe, "StreamingLinearClassifiers", StreamingLinearClassifiers)
     with record_progress() as progress:
         second = run_streaming_probe(
-            encoder, drawn(6, 1), drawn(4, 2), ClipViews(), checkpoint_file=checkpoint, **options
+            encoder, synthetic_videos(6, 1), synthetic_videos(4, 2), ClipViews(), checkpoint_file=checkpoint, **options
         )
     assert min(done for done, _ in progress) >= 6
-    assert second == whole
+    assert second == uninterrupted
     assert not checkpoint.exists()
 
 
 def test_clips_differ_from_epoch_to_epoch_and_are_mirrored_alone_where_frames_are_entire(encoder):
-    clips = streaming_probe._training_clips(encoder, drawn(2, 1), 0)
+    clips = streaming_probe._training_clips(encoder, synthetic_videos(2, 1), 0)
     first, second, later = (clips[key]["clips"] for key in ((0, 1), (0, 1), (1, 1)))
     assert torch.equal(first, second)
     assert not torch.equal(first, later)
-    spread = encoder.eval_input.over_whole_video(16, 20)
+    uniform = encoder.eval_input.over_whole_video(16, 20)
     frames = np.random.default_rng(0).integers(0, 256, (3, 24, 30, 3), np.uint8)
-    augmented = {streaming_probe._augment(spread)(frames, np.random.default_rng(s)).numpy().tobytes() for s in range(8)}
+    augmented = {
+        streaming_probe._augment(uniform)(frames, np.random.default_rng(s)).numpy().tobytes() for s in range(8)
+    }
     assert len(augmented) == 2
 
 

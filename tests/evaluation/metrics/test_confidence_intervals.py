@@ -11,9 +11,9 @@ from stillmotion.evaluation.metrics.confidence_intervals import bootstrap_interv
 
 @given(hits=st.integers(1, 39), seed=st.integers(0, 5))
 def test_the_interval_of_an_accuracy_is_the_binomial_one(hits, seed):
-    # The number of hits among resampled videos is binomial: its quantiles are known in closed form.
-    right = np.arange(40) < hits
-    low, high = bootstrap_interval(right, n_resamples=5000, seed=seed)
+    # The number of hits among resampled videos is binomial, with quantiles in closed form.
+    is_hit = np.arange(40) < hits
+    low, high = bootstrap_interval(is_hit, n_resamples=5000, seed=seed)
     expected = binom(40, hits / 40)
     assert abs(low - expected.ppf(0.025) / 40) < 1.5 / 40
     assert abs(high - expected.ppf(0.975) / 40) < 1.5 / 40
@@ -25,7 +25,7 @@ def test_means_are_those_of_videos_drawn_one_by_one(monkeypatch):
     rng = np.random.default_rng(5)
     expected = [values[:, rng.integers(7, size=7)].mean(1) for _ in range(50)]
     np.testing.assert_allclose(bootstrap_means(values, n_resamples=50, seed=5), np.transpose(expected))
-    monkeypatch.setattr(confidence_intervals, "_MAX_INDICES_IN_MEMORY", 30)  # in pieces of four resamples
+    monkeypatch.setattr(confidence_intervals, "_MAX_INDICES_IN_MEMORY", 30)  # in blocks of four resamples
     np.testing.assert_allclose(bootstrap_means(values, n_resamples=50, seed=5), np.transpose(expected))
 
 
@@ -36,8 +36,8 @@ def test_rows_share_their_draws():
 
 
 def test_a_higher_level_gives_a_wider_interval():
-    right = np.arange(50) % 3 == 0
-    narrow, wide = bootstrap_interval(right, confidence_level=0.5), bootstrap_interval(right, confidence_level=0.99)
+    is_hit = np.arange(50) % 3 == 0
+    narrow, wide = bootstrap_interval(is_hit, confidence_level=0.5), bootstrap_interval(is_hit, confidence_level=0.99)
     assert wide.low < narrow.low < narrow.high < wide.high
 
 

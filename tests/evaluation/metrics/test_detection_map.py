@@ -1,4 +1,4 @@
-"""Frame mAP against a literal reference: one detection at a time, one threshold at a time."""
+"""Frame mAP against a literal reference that handles one detection and one threshold at a time."""
 
 import math
 
@@ -30,8 +30,8 @@ def literal_overlap(a, b):
     wide, tall = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
     if wide <= 0 or tall <= 0:
         return 0.0
-    own, other = ((box[2] - box[0]) * (box[3] - box[1]) for box in (a, b))
-    return wide * tall / (own + other - wide * tall)
+    area, other_area = ((box[2] - box[0]) * (box[3] - box[1]) for box in (a, b))
+    return wide * tall / (area + other_area - wide * tall)
 
 
 def literal_ap(truth, result, action, excluded=()):
@@ -45,8 +45,8 @@ def literal_ap(truth, result, action, excluded=()):
     for key in dict.fromkeys(row[0] for row in result):
         boxes = [row[1] for row in truth if row[0] == key]
         free = [True] * len(boxes)
-        own = [i for i, row in enumerate(result) if row[0] == key]
-        for i in sorted(own, key=lambda i: -result[i][3]):
+        indices = [i for i, row in enumerate(result) if row[0] == key]
+        for i in sorted(indices, key=lambda i: -result[i][3]):
             shares = [literal_overlap(result[i][1], box) for box in boxes]
             best = shares.index(max(shares)) if shares else 0
             marks[i] = bool(shares) and shares[best] >= 0.5 and free[best]
@@ -59,14 +59,14 @@ def literal_ap(truth, result, action, excluded=()):
         true += marks[i]
         points.append((true / len(truth), true / rank))
     total, before = 0.0, 0.0
-    for place, (recall, _) in enumerate(points):
+    for position, (recall, _) in enumerate(points):
         if recall > before:
-            total += (recall - before) * max(precision for _, precision in points[place:])
+            total += (recall - before) * max(precision for _, precision in points[position:])
             before = recall
     return total
 
 
-def same(a, b):
+def equal_ap(a, b):
     return (math.isnan(a) and math.isnan(b)) or a == pytest.approx(b, abs=1e-12)
 
 
@@ -81,7 +81,7 @@ CASES = {
     "another action": ([(A, BOX, 1, 1), (A, BOX, 2, 1)], [(A, BOX, 2, 0.9)], 0.0),
     "nothing found": ([(A, BOX, 1, 1)], [], 0.0),
     "without area": ([(A, BOX, 1, 1)], [(A, (0.5, 0.1, 0.1, 0.5), 1, 0.9), (A, BOX, 1, 0.8)], 1.0),
-    # Both are nearest to the first box: the second does not fall back on the other one.
+    # Both overlap the first box most; the second detection is not matched with the other box instead.
     "the nearest is taken": (
         [(A, (0, 0, 1, 1), 1, 1), (A, (0, 0, 1, 0.6), 1, 1)],
         [(A, (0, 0, 1, 0.95), 1, 0.9), (A, (0, 0, 1, 0.9), 1, 0.8)],
@@ -95,8 +95,8 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_constructed_cases_have_the_value_that_is_worked_out_by_hand(case):
     truth, result, expected = CASES[case]
-    assert same(frame_average_precision(rows(*truth), rows(*result), [1])[1], expected)
-    assert same(literal_ap(truth, result, 1), expected)
+    assert equal_ap(frame_average_precision(rows(*truth), rows(*result), [1])[1], expected)
+    assert equal_ap(literal_ap(truth, result, 1), expected)
 
 
 def test_a_longer_ranking_has_the_area_under_its_monotone_precision():
@@ -118,7 +118,7 @@ def sets_of_rows(scores):
 )
 def test_any_rows_have_the_score_of_the_literal_reference(truth, result, excluded):
     scores = frame_average_precision(rows(*truth), rows(*result), [1, 2], excluded=excluded)
-    assert all(same(scores[action], literal_ap(truth, result, action, excluded)) for action in (1, 2))
+    assert all(equal_ap(scores[action], literal_ap(truth, result, action, excluded)) for action in (1, 2))
 
 
 def test_the_mean_is_over_annotated_actions_alone():
@@ -138,9 +138,7 @@ def test_a_limit_keeps_the_highest_of_each_frame():
     result = rows((A, BOX, 1, 0.1), (A, FAR, 2, 0.9), (A, FAR, 2, 0.8), (B, BOX, 1, 0.3), (B, FAR, 2, 0.2))
     assert frame_average_precision(truth, result, [1, 2], max_detections=2)[1] == 0.5
     assert frame_average_precision(truth, result, [1, 2], max_detections=3)[1] == 1
-    assert (
-        frame_average_precision(truth, result, [1], max_detections=1)[1] == 1
-    )  # others than the chosen actions take no place
+    assert frame_average_precision(truth, result, [1], max_detections=1)[1] == 1  # other actions are not counted
 
 
 def test_results_leave_out_videos_that_could_not_be_read():

@@ -1,4 +1,4 @@
-"""J and F against an implementation that visits every pixel, written from the definition of DAVIS's own tool."""
+"""J and F against an implementation that visits every pixel, written from the definition of the DAVIS tool."""
 
 import math
 
@@ -28,9 +28,9 @@ def slow_j(result, truth):
 
 
 def slow_boundary(mask):
-    """Half a pixel towards the origin: a pixel that differs from its right, lower or lower right neighbour."""
+    """Boundary pixels: those that differ from their right, lower or lower right neighbour."""
     h, w = mask.shape
-    places = set()
+    pixels = set()
     for y in range(h):
         for x in range(w):
             if y == h - 1 and x == w - 1:
@@ -40,17 +40,17 @@ def slow_boundary(mask):
                 neighbours = [(y, x + 1)]
             elif x == w - 1:
                 neighbours = [(y + 1, x)]
-            if any(bool(mask[place]) != bool(mask[y, x]) for place in neighbours):
-                places.add((y, x))
-    return places
+            if any(bool(mask[neighbour]) != bool(mask[y, x]) for neighbour in neighbours):
+                pixels.add((y, x))
+    return pixels
 
 
 def slow_f(result, truth, bound=0.008):
     radius = math.ceil(bound * math.sqrt(truth.shape[0] ** 2 + truth.shape[1] ** 2))
     edges = slow_boundary(result), slow_boundary(truth)
 
-    def matched(these, others):
-        return sum(any((y - v) ** 2 + (x - u) ** 2 <= radius**2 for v, u in others) for y, x in these)
+    def count_matches(points, reference):
+        return sum(any((y - v) ** 2 + (x - u) ** 2 <= radius**2 for v, u in reference) for y, x in points)
 
     if not edges[0] and edges[1]:
         precision, recall = 1.0, 0.0
@@ -59,7 +59,7 @@ def slow_f(result, truth, bound=0.008):
     elif not edges[0]:
         precision = recall = 1.0
     else:
-        precision, recall = matched(*edges) / len(edges[0]), matched(*reversed(edges)) / len(edges[1])
+        precision, recall = count_matches(*edges) / len(edges[0]), count_matches(*reversed(edges)) / len(edges[1])
     return 0.0 if precision + recall == 0 else 2 * precision * recall / (precision + recall)
 
 
@@ -105,8 +105,8 @@ def test_j_and_f_are_those_of_the_definition(case):
         lambda shape: st.tuples(arrays(bool, shape), arrays(bool, shape), st.sampled_from([0.008, 0.2]))
     )
 )
-def test_j_and_f_are_those_of_the_definition_on_any_masks(drawn):
-    result, truth, bound = drawn
+def test_j_and_f_are_those_of_the_definition_on_any_masks(masks):
+    result, truth, bound = masks
     assert region_similarity(result, truth) == pytest.approx(slow_j(result, truth))
     assert boundary_f_measure(result, truth, tolerance=bound) == pytest.approx(slow_f(result, truth, bound))
 
@@ -123,7 +123,7 @@ def test_statistics_are_mean_recall_and_decay():
     result = davis_statistics(values)
     assert result.mean == pytest.approx(values.mean())
     assert result.recall == 0.5
-    # Quarters of eight frames end at places 0, 2, 4, 5 and 7, which two of them share.
+    # Quarters of eight frames end at frames 0, 2, 4, 5 and 7, which two quarters share.
     assert result.decay == pytest.approx(values[0:3].mean() - values[5:8].mean())
 
 
@@ -148,7 +148,7 @@ def test_a_joint_is_right_within_a_share_of_the_persons_size():
     assert np.isnan(distances[1, 1])
     # In the second frame a joint is lost, and the box is that of the other two.
     assert distances[1, 0] == pytest.approx(6 / (0.6 * np.hypot(10, 10)))
-    # Joints by themselves: 1 of 2, 0 of 1, 1 of 2; then their mean.
+    # Per joint: 1 of 2, 0 of 1, 1 of 2; then the mean.
     assert pck_per_joint([distances], 0.1) == pytest.approx((0.5 + 0 + 0.5) / 3)
     assert pck_per_joint([distances[:1], distances[1:]], 0.11) == pytest.approx((0.5 + 1 + 0.5) / 3)
     assert np.isnan(pck_per_joint([np.full((2, 3), np.nan)], 0.1))
@@ -161,7 +161,8 @@ def test_masks_of_two_sizes_are_refused():
 
 def test_mean_iou_over_videos_is_the_papers_equation():
     rng = np.random.default_rng(0)
-    videos = [(rng.integers(0, c, (6, 5)), rng.integers(0, c, (6, 5))) for c in (2, 4, 3)]  # class 3 is in one alone
+    # Class 3 is in one of the two only.
+    videos = [(rng.integers(0, c, (6, 5)), rng.integers(0, c, (6, 5))) for c in (2, 4, 3)]
     values = []
     for j in range(4):
         shares = []

@@ -50,7 +50,7 @@ def test_masks_follow_what_moves(protocol, tmp_path):
 def test_a_sequence_is_carried_from_the_first_and_the_last_frames():
     calls = []
 
-    def spy(t):  # frames whose one feature says which they are
+    def spy(t):  # the only feature of a frame is its number
         return torch.tensor([1.0, 0.2 * t]).expand(2, 2, 2)
 
     rule = PropagationProtocol(num_matches=4, num_context_frames=2, radius=5, temperature=1e-3, image_size=None)
@@ -73,11 +73,11 @@ def test_a_long_sequence_needs_the_memory_of_its_context():
             yield cells
 
     rule = PropagationProtocol(num_matches=2, num_context_frames=5, radius=2, temperature=0.1, image_size=None)
-    most = 0
+    max_bytes = 0
     for labels in propagate_sequence(maps(), lambda h, w: torch.ones(h, w, 1), rule):
         alive.add(labels)
-        most = max(most, len(alive))
-    assert most < 10
+        max_bytes = max(max_bytes, len(alive))
+    assert max_bytes < 10
     masks, truth = CompressedMasks(), draw_squares(8)[1]
     for _ in range(40):
         for mask in truth:
@@ -107,10 +107,10 @@ def test_jhmdb_is_enlarged_to_the_protocols_320():
     assert network_input_size(encoder, (240, 320), get_propagation_protocol("image-to-video", "jhmdb")) == (320, 320)
     assert network_input_size(encoder, (720, 406), get_propagation_protocol("image-to-video", "points")) == (320, 320)
     assert network_input_size(encoder, (240, 320), get_propagation_protocol("dino", "jhmdb")) == (240, 320)
-    own = PropagationProtocol(
+    protocol = PropagationProtocol(
         num_matches=5, num_context_frames=7, radius=12, temperature=0.1, image_size=480, upscale=True
     )
-    assert network_input_size(encoder, (240, 320), own) == (480, 640)
+    assert network_input_size(encoder, (240, 320), protocol) == (480, 640)
 
 
 def test_both_means_of_a_data_set_are_named_and_printed(tmp_path):
@@ -131,10 +131,10 @@ def test_both_means_of_a_data_set_are_named_and_printed(tmp_path):
 
 
 def test_a_joint_is_read_where_it_was_drawn():
-    points = np.array([[10.0, 20.0], [63.4, 0.2], [np.nan, 3], [70, 3]])
-    labels = torch.from_numpy(keypoints_to_heatmaps(points, (48, 64), (24, 32)))
+    joints = np.array([[10.0, 20.0], [63.4, 0.2], [np.nan, 3], [70, 3]])
+    labels = torch.from_numpy(keypoints_to_heatmaps(joints, (48, 64), (24, 32)))
     result = heatmaps_to_keypoints(labels, (48, 64))
-    assert np.abs(result[:2] - points[:2]).max() < 1.1
+    assert np.abs(result[:2] - joints[:2]).max() < 1.1
     assert np.isnan(result[2:]).all()
 
 
@@ -183,12 +183,12 @@ def test_perfect_tracks_score_one_and_frames_without_a_mask_do_not_count(tmp_pat
     (root / "Annotations" / "48p" / "first" / "00003.png").unlink()
     (sequence, _), _ = open_mask_sequences("davis", root, resolution="48p")
     truth = draw_squares(8)[1].copy()
-    truth[3], truth[7] = 0, 0  # neither counts
+    truth[3], truth[7] = 0, 0  # neither is counted
     row = DavisScorer().update(MaskTrack(sequence, truth))
     assert (row["J"], row["F"], len(row["objects"])) == (1, 1, 2)
-    parts = VipScorer()
-    assert parts.update(MaskTrack(sequence, draw_squares(8)[1]))["mIoU"] == 1
-    assert parts.compute()["mIoU"] == 1
+    scorer = VipScorer()
+    assert scorer.update(MaskTrack(sequence, draw_squares(8)[1]))["mIoU"] == 1
+    assert scorer.compute()["mIoU"] == 1
 
 
 def test_any_encoder_of_the_library_can_be_asked(run, tmp_path):

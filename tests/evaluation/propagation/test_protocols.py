@@ -28,7 +28,7 @@ SIZE = (32, 40)  # of the network's input: 8×10 cells
 
 
 def add_noise(folder, seed=0):
-    """Make no two cells of the frames alike, so that every match has one answer."""
+    """Return frames whose cells all differ, so that every match is unique."""
     rng = np.random.default_rng(seed)
     for file in sorted(folder.iterdir()):
         picture = np.array(Image.open(file)).astype(int) + rng.integers(-60, 60, (48, 64, 3))
@@ -53,7 +53,7 @@ def name(request):
 
 
 def small(name, layout):
-    """The protocol with a radius and a context that matter within 8 frames of 8×10 cells."""
+    """Return the protocol with a radius and a context that are small against 8 frames of 8×10 cells."""
     return replace(get_propagation_protocol(name, layout), radius=3, num_context_frames=3, num_matches=5)
 
 
@@ -71,7 +71,7 @@ def literal_masks(frames, mask, protocol):
     authors, ids = protocol.script_resizing, np.unique(np.append(mask, 0))
     first = literal.mask_to_labels(mask, ids, SIZE, (8, 10), authors=authors)
     labels = literal.propagate(literal_features(frames, authors=authors), first, **loops(protocol))
-    return [literal.labels_to_mask(each, ids, SIZE, mask.shape, authors=authors) for each in labels]
+    return [literal.labels_to_mask(frame_labels, ids, SIZE, mask.shape, authors=authors) for frame_labels in labels]
 
 
 def test_masks_are_those_of_loops_over_cells(name, tmp_path):
@@ -104,7 +104,7 @@ def test_the_protocols_differ_in_every_rule(tmp_path):
     expected = literal.propagate(features, first, **loops(protocol))
 
     def labels(**changes):
-        maps = (torch.from_numpy(each).float() for each in features)
+        maps = (torch.from_numpy(frame_features).float() for frame_features in features)
         rule = replace(protocol, **changes)
         return torch.stack(list(propagate_sequence(maps, lambda h, w: torch.from_numpy(first), rule))).numpy()
 
@@ -138,11 +138,11 @@ def test_joints_of_jhmdb_are_those_of_loops_over_cells(tmp_path):
     add_noise(frames)
     file = root / "joint_positions" / "wave" / "me" / "joint_positions.mat"
     joints = np.random.default_rng(1).uniform((-6, -4), (70, 52), (8, 15, 2))
-    joints[0, 0], joints[0, 1] = (-30, 20), (3.0, 4.0)  # one that is lost, one whose corner is cut
+    joints[0, 0], joints[0, 1] = (-30, 20), (3.0, 4.0)  # a missing joint, and one at a corner of the frame
     scipy.io.savemat(file, {"pos_img": joints.transpose(2, 1, 0) + 1})
     first = literal.joints_to_labels(joints[0], (48, 64), (8, 10))
     labels = literal.propagate(literal_features(frames, authors=True), first, **loops(protocol))
-    expected = np.stack([literal.labels_to_joints(each, (48, 64)) for each in labels])
+    expected = np.stack([literal.labels_to_joints(frame_labels, (48, 64)) for frame_labels in labels])
     report = evaluate_propagation(
         POOLED_COLORS, SequenceDataConfig(root, "jhmdb"), tmp_path / "out", protocol=protocol, image_size=SIZE
     )
@@ -159,9 +159,9 @@ def test_the_authors_frames_have_one_size_and_parts_a_long_side_of_880():
     assert (
         network_input_size(encoder, (240, 428), davis) == network_input_size(encoder, (854, 480), davis) == (480, 880)
     )
-    parts = get_propagation_protocol("authors", "vip")
-    assert network_input_size(encoder, (1080, 1920), parts) == (448, 880)
-    assert network_input_size(encoder, (1280, 720), parts) == (880, 448)
-    assert network_input_size(encoder, (500, 500), parts) == (880, 832)
+    protocol = get_propagation_protocol("authors", "vip")
+    assert network_input_size(encoder, (1080, 1920), protocol) == (448, 880)
+    assert network_input_size(encoder, (1280, 720), protocol) == (880, 448)
+    assert network_input_size(encoder, (500, 500), protocol) == (880, 832)
     assert network_input_size(encoder, (240, 320), get_propagation_protocol("authors", "jhmdb")) == (320, 320)
-    assert parts.num_matches == 10
+    assert protocol.num_matches == 10

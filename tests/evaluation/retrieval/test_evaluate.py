@@ -19,7 +19,7 @@ from stillmotion.models.backbones import create_backbone
 
 @pytest.fixture
 def run(run):
-    """With a split that is never exactly zero: among zeros, everything is a tie."""
+    """A run whose components are never exactly zero, because zeros would all be ties."""
     config = json.loads((run / "config.json").read_text())
     config["method"]["static_dynamic"] |= {"method": "slow", "radius": 0.3}
     (run / "config.json").write_text(json.dumps(config))
@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
 
 
 def brute_force(queries, query_labels, references, reference_labels):
-    """Every query by itself, every reference sorted, in float64 and plain loops."""
+    """Retrieval scores by plain loops over queries and sorted references, in float64."""
     scores = {"recall@1": [], "recall@5": [], "recall@10": [], "mAP": []}
     for x, label in zip(queries.astype(np.float64), query_labels, strict=True):
         cosine = [x @ y / np.sqrt(x @ x) / np.sqrt(y @ y) for y in references.astype(np.float64)]
@@ -47,16 +47,16 @@ def brute_force(queries, query_labels, references, reference_labels):
     return {name: np.mean(values) for name, values in scores.items()}
 
 
-def halves(run, folder, *, clips):
-    for half in ("test", "train"):
-        videos = VideoFolder(folder / half)
+def split_features(run, folder, *, clips):
+    for split in ("test", "train"):
+        videos = VideoFolder(folder / split)
         result = extract_features(load(run), videos, num_clips=clips)
         yield result, videos.labels["class"][result.index]
 
 
 def test_scores_of_a_set_are_those_of_brute_force(run, folder):
     result = evaluate_retrieval([load(run)], TrainTestConfig(folder), RetrievalConfig(num_clips=2))["run"]
-    (queries, query_labels), (references, reference_labels) = halves(run, folder, clips=2)
+    (queries, query_labels), (references, reference_labels) = split_features(run, folder, clips=2)
     for kind in ("whole", "static", "dynamic"):
         expected = brute_force(queries.vectors(kind), query_labels, references.vectors(kind), reference_labels)
         assert result.scores[kind]["class"] == pytest.approx(expected, abs=1e-6)
@@ -66,9 +66,9 @@ def test_scores_of_a_set_are_those_of_brute_force(run, folder):
 
 
 def test_leave_one_out_asks_each_video_among_the_others(run, folder):
-    asked = RetrievalConfig(num_clips=1, protocol="leave-one-out")
-    result = evaluate_retrieval([load(run)], TrainTestConfig(folder), asked, feature_kinds=("static",))["run"]
-    ((test, labels), _) = halves(run, folder, clips=1)
+    config = RetrievalConfig(num_clips=1, protocol="leave-one-out")
+    result = evaluate_retrieval([load(run)], TrainTestConfig(folder), config, feature_kinds=("static",))["run"]
+    ((test, labels), _) = split_features(run, folder, clips=1)
     x = test.vectors("static")
     expected = []
     for i in range(len(x)):
@@ -77,9 +77,9 @@ def test_leave_one_out_asks_each_video_among_the_others(run, folder):
     assert result.scores["static"]["class"] == pytest.approx(
         {name: np.mean([w[name] for w in expected]) for name in expected[0]}, abs=1e-6
     )
-    asked = RetrievalConfig(num_clips=1, protocol="leave-one-out", candidates="all")
-    every = evaluate_retrieval([load(run)], TrainTestConfig(folder), asked, feature_kinds=("static",))["run"]
-    assert (every.queries, every.reference_counts) == (18, [17])
+    config = RetrievalConfig(num_clips=1, protocol="leave-one-out", candidates="all")
+    by_target = evaluate_retrieval([load(run)], TrainTestConfig(folder), config, feature_kinds=("static",))["run"]
+    assert (by_target.queries, by_target.reference_counts) == (18, [17])
 
 
 def test_results_are_written_into_the_run_and_read_well(run, folder):
@@ -119,7 +119,7 @@ def test_synthetic_videos_are_asked_for_every_factor(run):
 
 def test_chance_is_the_mean_over_all_orders():
     labels = np.array([0, 0, 1, 1, 1])
-    queries = np.array([0, 1, 2])  # nobody has the class 2
+    queries = np.array([0, 1, 2])  # no video has class 2
     chance = score_retrieval(np.ones((3, 2)), queries, np.ones((5, 2)), labels).chance_scores
     for query, expected in zip(queries, chance, strict=True):
         result = []
@@ -143,18 +143,18 @@ def test_what_cannot_be_asked_is_an_error(run):
         evaluate_retrieval([], TrainTestConfig("synthetic"))
 
 
-def called(*texts):
+def specs(*texts):
     backbone = create_backbone("small_cnn3d", channels=(4,))
     return [Encoder(backbone, origin=EncoderOrigin(text)) for text in texts]
 
 
 def test_encoders_are_called_by_the_end_of_their_text_unless_two_are_alike():
-    assert encoder_names(called("/runs/a", "laptop", "i3d:/models/w.safetensors@frames=32")) == [
+    assert encoder_names(specs("/runs/a", "laptop", "i3d:/models/w.safetensors@frames=32")) == [
         "a",
         "laptop",
         "w.safetensors@frames=32",
     ]
-    assert encoder_names(called("/x/a", "/y/a", "b", "")) == ["/x/a", "/y/a", "b", "own"]
-    for twice in (called("/x/a", "/x/a"), called("", "")):
+    assert encoder_names(specs("/x/a", "/y/a", "b", "")) == ["/x/a", "/y/a", "b", "own"]
+    for twice in (specs("/x/a", "/x/a"), specs("", "")):
         with pytest.raises(StillmotionError, match=r"(/x/a|own) is given twice"):
             encoder_names(twice)

@@ -1,4 +1,4 @@
-"""What retrieve found, on the page of a run."""
+"""Retrieval results on the page of a run."""
 
 import json
 

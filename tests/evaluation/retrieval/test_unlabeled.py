@@ -19,7 +19,7 @@ from stillmotion.evaluation.retrieval.report import format_retrieval_reports
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Six videos in one folder, three dark ones and three light ones."""
+    """Write three dark and three light videos in one folder."""
     root = tmp_path_factory.mktemp("videos")
     classes = write_class_folders(root / "classes", videos_per_class=3)
     (root / "flat").mkdir()
@@ -37,10 +37,10 @@ def test_the_nearest_of_each_video_are_those_of_its_cosines(folder):
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     cosines = unit @ unit.T - 9 * np.eye(len(unit))
     names = list(report.neighbors["static"])
-    for name, near, row in zip(names, report.neighbors["static"].values(), cosines, strict=True):
+    for name, neighbors, row in zip(names, report.neighbors["static"].values(), cosines, strict=True):
         best = np.argsort(-row)[:2]
-        assert [other for other, _ in near] == [names[i] for i in best], name
-        np.testing.assert_allclose([similarity for _, similarity in near], row[best], atol=1e-3)
+        assert [other for other, _ in neighbors] == [names[i] for i in best], name
+        np.testing.assert_allclose([similarity for _, similarity in neighbors], row[best], atol=1e-3)
     assert list(report.neighbors) == ["static", "motion"]
     lines = format_retrieval_reports({"flow": report})
     assert lines[0].startswith("6 videos of ")
@@ -69,12 +69,12 @@ def test_what_videos_without_labels_are_too_few_for(folder, tmp_path):
     retrieve.expect_success()
     assert retrieve.stdout.startswith("6 videos of")
     assert "has no labels" in Command("probe", "flow", "--data", str(folder)).expect_error()
-    alone = tmp_path / "alone"
-    alone.mkdir()
-    (alone / "a.mp4").write_bytes(next(folder.iterdir()).read_bytes())
+    single_video = tmp_path / "alone"
+    single_video.mkdir()
+    (single_video / "a.mp4").write_bytes(next(folder.iterdir()).read_bytes())
     for evaluate, message in (
         (evaluate_retrieval, "at least 2 readable"),
         (evaluate_clustering, "at least 3 readable"),
     ):
         with pytest.raises(StillmotionError, match=f"{message} videos, got 1"):
-            evaluate([load("flow")], TrainTestConfig(alone))
+            evaluate([load("flow")], TrainTestConfig(single_video))

@@ -40,8 +40,8 @@ def test_components_that_both_hold_everything_swap_at_chance() -> None:
     assert scores.informativeness > 0.9
     assert scores.static_swap == pytest.approx(0.5, abs=0.1)
     assert scores.dynamic_swap == pytest.approx(0.5, abs=0.1)
-    apart = score_disentanglement(one_hot(static, rng), one_hot(dynamic, rng), static, dynamic)
-    assert apart.disentanglement > scores.disentanglement + 0.1
+    separate = score_disentanglement(one_hot(static, rng), one_hot(dynamic, rng), static, dynamic)
+    assert separate.disentanglement > scores.disentanglement + 0.1
 
 
 def test_exchanged_components_are_seen_as_the_other_video() -> None:

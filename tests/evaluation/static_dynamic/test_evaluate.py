@@ -28,7 +28,7 @@ FRAMES, SIZE = 12, 32
 
 
 def write_version(root: Path, draw, *, train: int = 8, test: int = 6) -> Path:
-    """Two classes of videos as folders of frames, with a split; `draw` is given class and generator."""
+    """Write videos of two classes as folders of frames, with a split; `draw` gets the class and a generator."""
     lines = ["path,label,split"]
     for label in (0, 1):
         for i in range(train + test):
@@ -42,13 +42,13 @@ def write_version(root: Path, draw, *, train: int = 8, test: int = 6) -> Path:
     return root
 
 
-def coloured(label, rng):
+def draw_colour(label, rng):
     level = 60 + 120 * label
     return rng.integers(level, level + 40, (FRAMES, SIZE, SIZE, 3), np.uint8)
 
 
 def moving_noise(label, rng):
-    """Noise that stands still in class 0 and rolls on in class 1: no frame tells them apart."""
+    """Noise that is static in class 0 and moves in class 1, so that single frames do not identify the class."""
     noise = rng.integers(0, 256, (SIZE, SIZE, 3), np.uint8)
     return [np.roll(noise, 3 * label * t, axis=1) for t in range(FRAMES)]
 
@@ -57,9 +57,9 @@ def moving_noise(label, rng):
 def sets(tmp_path_factory):
     root = tmp_path_factory.mktemp("sets")
     return {
-        "plain": TrainTestConfig(write_version(root / "plain", coloured)),
+        "plain": TrainTestConfig(write_version(root / "plain", draw_colour)),
         "static": TrainTestConfig(
-            write_version(root / "static", lambda label, rng: [coloured(label, rng)[0]] * FRAMES)
+            write_version(root / "static", lambda label, rng: [draw_colour(label, rng)[0]] * FRAMES)
         ),
         "dynamic": TrainTestConfig(write_version(root / "dynamic", moving_noise)),
     }
@@ -75,19 +75,19 @@ def untrained():
 
 
 def test_each_version_is_probed_with_intervals_and_single_frames_are_checked(sets, tmp_path, caplog):
-    named = parse_named_specs([f"untrained={TEXT}", f"trained={cached_run('k400-bod-simclr')}@stride=1"])
-    encoders = {name: load(text) for name, text in named.items()}
+    specs = parse_named_specs([f"untrained={TEXT}", f"trained={cached_run('k400-bod-simclr')}@stride=1"])
+    encoders = {name: load(text) for name, text in specs.items()}
     caplog.set_level("INFO", "stillmotion")
     result = evaluate_static_dynamic_sets(encoders, sets, tmp_path / "out", OPTIONS)
     assert json.loads((tmp_path / "out" / "results.json").read_text()) == result.to_dict()
-    assert result.encoders == named
+    assert result.encoders == specs
     for summary in result.versions.values():
         assert (summary.num_train_videos, summary.num_test_videos, summary.majority_accuracy) == (16, 12, 0.5)
     assert list(result.versions) == list(sets)
-    for version, given in sets.items():
-        halves = [given.with_split(split).open() for split in ("train", "test")]
-        x, tx = (extract_features(encoders["untrained"], half).vectors("whole", average=False) for half in halves)
-        expected = logistic_probe(x, halves[0].labels["class"], tx, halves[1].labels["class"])
+    for version, config in sets.items():
+        splits = [config.with_split(split).open() for split in ("train", "test")]
+        x, tx = (extract_features(encoders["untrained"], videos).vectors("whole", average=False) for videos in splits)
+        expected = logistic_probe(x, splits[0].labels["class"], tx, splits[1].labels["class"])
         cell = result.accuracy["untrained"][version]["whole"]
         assert (cell.top1.value, cell.best_c) == (expected.top1, expected.best_c)
         assert cell.top1.low <= cell.top1.value <= cell.top1.high
@@ -117,7 +117,7 @@ def test_progress_counts_the_videos_of_all_encoders_and_versions(sets, untrained
     versions = {name: sets[name] for name in ("dynamic", "static")}
     with record_progress() as progress:
         evaluate_static_dynamic_sets(encoders, versions, tmp_path, OPTIONS)
-    assert progress[-1] == (2 * 3 * 28, 2 * 3 * 28)  # static, dynamic, and single frames of the latter
+    assert progress[-1] == (2 * 3 * 28, 2 * 3 * 28)  # static, dynamic, and single frames of dynamic
     assert progress == sorted(progress)
 
 
@@ -133,7 +133,7 @@ def test_a_model_of_transformers_stands_beside_a_run(sets, tmp_path):
 
 
 def test_unreadable_videos_are_named_and_left_out(untrained, tmp_path):
-    root = write_version(tmp_path / "set", coloured)
+    root = write_version(tmp_path / "set", draw_colour)
     (root / "1-13" / "03.png").write_bytes(b"torn")
     result = evaluate_static_dynamic_sets(untrained, {"plain": TrainTestConfig(root)}, tmp_path / "out", OPTIONS)
     assert [Path(name).name for name in result.failed] == ["1-13"]
@@ -167,10 +167,10 @@ def test_nothing_is_concluded_from_six_videos():
 
 
 def test_encoders_are_called_by_their_names_or_their_folders(run, tmp_path):
-    other = tmp_path / "a=b"
-    run.rename(other)
-    assert parse_named_specs([str(other), "My net=laptop", "laptop@size=64", "laptop"]) == {
-        "a=b": str(other),
+    folder = tmp_path / "a=b"
+    run.rename(folder)
+    assert parse_named_specs([str(folder), "My net=laptop", "laptop@size=64", "laptop"]) == {
+        "a=b": str(folder),
         "My net": "laptop",
         "laptop (size=64)": "laptop@size=64",
         "laptop": "laptop",

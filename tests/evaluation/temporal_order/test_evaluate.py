@@ -32,7 +32,7 @@ DRAWN = SyntheticConfig(image_size=16, num_frames=20)
 
 
 class FrameByFrame(Backbone):
-    """An image network that never sees two frames at once."""
+    """An image network, which processes each frame by itself."""
 
     out_features, min_size, stage_prefixes = 12, 5, (("convolve",),)
 
@@ -54,17 +54,20 @@ def moving() -> Encoder:
     return Encoder(create_backbone("small_cnn3d", channels=(4, 8)), input_config=SHOWN).eval()
 
 
-def asked(encoder: Encoder, count: int = 60) -> dict[str, OrderAccuracy]:
-    """Clips of brightening videos against their reverses."""
+def order_accuracies(encoder: Encoder, count: int = 60) -> dict[str, OrderAccuracy]:
+    """Accuracies on clips of brightening videos against their reverses."""
     result = build_order_tasks(TrainTestConfig("synthetic", num_synthetic=count), synthetic=DRAWN)
     features = extract_features(
         encoder, ForwardReversedDataset(result.videos, num_frames=6, with_reversed=True), keep_frames=True
     )
-    return {part: score_tasks(clip_vectors(features, part), features.index, result.tasks) for part in ORDER_FEATURES}
+    return {
+        feature: score_tasks(clip_vectors(features, feature), features.index, result.tasks)
+        for feature in ORDER_FEATURES
+    }
 
 
 def test_an_embedding_blind_to_order_is_at_chance_and_its_frames_in_order_are_not() -> None:
-    result = asked(Encoder(FrameByFrame(), input_config=SHOWN).eval())
+    result = order_accuracies(Encoder(FrameByFrame(), input_config=SHOWN).eval())
     assert result["whole"].mean_accuracy().value == 0.5
     assert (result["whole"].correct["a clip / its reverse"] == 0.5).all()
     accuracy = result["frames"].mean_accuracy()
@@ -73,24 +76,24 @@ def test_an_embedding_blind_to_order_is_at_chance_and_its_frames_in_order_are_no
 
 
 def test_the_whole_of_a_clip_and_of_its_reverse_are_equal_for_a_network_that_sees_single_frames() -> None:
-    played = ForwardReversedDataset(
+    videos_and_reverses = ForwardReversedDataset(
         SyntheticDataset(SyntheticConfig(num_videos=5, image_size=16)), num_frames=6, with_reversed=True
     )
-    blind = extract_features(Encoder(FrameByFrame(), input_config=SHOWN).eval(), played, keep_frames=True)
+    blind = extract_features(Encoder(FrameByFrame(), input_config=SHOWN).eval(), videos_and_reverses, keep_frames=True)
     np.testing.assert_allclose(blind.whole[0::2], blind.whole[1::2], rtol=1e-5)
     np.testing.assert_array_equal(blind.frames[0::2], blind.frames[1::2, ::-1])
-    seeing = extract_features(moving(), played)
+    seeing = extract_features(moving(), videos_and_reverses)
     assert not np.allclose(seeing.whole[0::2], seeing.whole[1::2], rtol=1e-3)
 
 
 def test_a_network_that_sees_motion_tells_order_by_its_whole_embedding() -> None:
     torch.manual_seed(0)
     seeing = Encoder(create_backbone("small_cnn3d", channels=(8, 16)), input_config=SHOWN).eval()
-    assert asked(seeing, 90)["whole"].mean_accuracy().low > 0.5
+    assert order_accuracies(seeing, 90)["whole"].mean_accuracy().low > 0.5
 
 
 class Noise(VideoDataset):
-    """Videos without a direction, as they come, since an encoder of videos leaves its traces in order."""
+    """Videos without a direction of time, on which every encoder must be at chance."""
 
     def __len__(self) -> int:
         return 60
@@ -107,8 +110,8 @@ def test_videos_without_a_direction_are_at_chance() -> None:
     features = extract_features(
         moving(), ForwardReversedDataset(Noise(), num_frames=6, with_reversed=True), keep_frames=True
     )
-    for part in ORDER_FEATURES:
-        accuracy = score_tasks(clip_vectors(features, part), features.index, tasks).mean_accuracy()
+    for feature in ORDER_FEATURES:
+        accuracy = score_tasks(clip_vectors(features, feature), features.index, tasks).mean_accuracy()
         assert accuracy.low <= 0.5 <= accuracy.high
 
 
@@ -135,30 +138,30 @@ def test_frames_are_spread_alike_from_both_ends(length: int, frames: int) -> Non
 
 def test_a_reverse_is_the_same_frames_backwards() -> None:
     videos = SyntheticDataset(SyntheticConfig(num_videos=2, image_size=16))
-    played = ForwardReversedDataset(videos, num_frames=5, with_reversed=True)
-    forward, backward = played.open_video(2), played.open_video(3)
+    videos_and_reverses = ForwardReversedDataset(videos, num_frames=5, with_reversed=True)
+    forward, backward = videos_and_reverses.open_video(2), videos_and_reverses.open_video(3)
     np.testing.assert_array_equal(forward.get_frames(range(5)), backward.get_frames(range(5))[::-1])
     np.testing.assert_array_equal(forward.get_frames([0, 4]), videos.open_video(1).get_frames([3, 28]))
-    assert played.name(3) == f"{videos.name(1)} reversed"
+    assert videos_and_reverses.name(3) == f"{videos.name(1)} reversed"
     with pytest.raises(StillmotionError, match="temporal order needs at least 2"):
         ForwardReversedDataset(videos, num_frames=1)
 
 
 def test_the_mean_is_over_pairs_and_intervals_over_videos() -> None:
     rng = np.random.default_rng(0)
-    right = {"a": (rng.random(400) < 0.9).astype(float), "b": (rng.random(25) < 0.6).astype(float)}
-    result = OrderAccuracy(right)
+    hits = {"a": (rng.random(400) < 0.9).astype(float), "b": (rng.random(25) < 0.6).astype(float)}
+    result = OrderAccuracy(hits)
     accuracy = result.mean_accuracy()
-    assert accuracy.value == pytest.approx((right["a"].mean() + right["b"].mean()) / 2)
-    spread_of_mean = np.sqrt(sum(v.var() / len(v) for v in right.values())) / 2
+    assert accuracy.value == pytest.approx((hits["a"].mean() + hits["b"].mean()) / 2)
+    spread_of_mean = np.sqrt(sum(v.var() / len(v) for v in hits.values())) / 2
     assert accuracy.high - accuracy.low == pytest.approx(2 * 1.96 * spread_of_mean, rel=0.1)
-    assert result.task_accuracies()["a"].value == right["a"].mean()
+    assert result.task_accuracies()["a"].value == hits["a"].mean()
 
 
 def test_a_video_that_is_asked_twice_counts_once() -> None:
     x = np.array([[-1.0], [-1.1], [1.0], [1.1], [-2.0], [-2.0]])
-    half = np.array([0, 1, 2, 3])
-    task = OrderTask("t", np.array([0, 0, 1, 1, 0, 1]), np.array([0, 1, 2, 3, 4, 4]), [(half, np.array([4, 5]))] * 2)
+    indices = np.array([0, 1, 2, 3])
+    task = OrderTask("t", np.array([0, 0, 1, 1, 0, 1]), np.array([0, 1, 2, 3, 4, 4]), [(indices, np.array([4, 5]))] * 2)
     assert score_tasks(x, np.arange(6), [task]).correct["t"].tolist() == [0.5]
 
 
@@ -183,12 +186,12 @@ def test_pairs_by_ids_are_found_in_a_folder_and_parted(tmp_path: Path) -> None:
     assert (len(train), len(test)) == (14, 6)
     assert task.labels[test].mean() == 0.5
     assert "20 of 22 found; validation videos split 70/30" in result.split_description
-    given = {"train_ids_a": ["100", "101"], "train_ids_b": ["200", "201"], "val_ids_a": ["102"], "val_ids_b": ["202"]}
+    options = {"train_ids_a": ["100", "101"], "train_ids_b": ["200", "201"], "val_ids_a": ["102"], "val_ids_b": ["202"]}
     result = build_order_tasks(
-        TrainTestConfig(str(tmp_path / "videos")), action_pairs=write_pairs(tmp_path / "q.json", pair | given)
+        TrainTestConfig(str(tmp_path / "videos")), action_pairs=write_pairs(tmp_path / "q.json", pair | options)
     )
-    sides = [[Path(result.videos.name(i)).stem for i in side] for side in result.tasks[0].folds[0]]
-    assert sides == [["100", "101", "200", "201"], ["102", "202"]]
+    splits = [[Path(result.videos.name(i)).stem for i in side] for side in result.tasks[0].folds[0]]
+    assert splits == [["100", "101", "200", "201"], ["102", "202"]]
 
 
 def test_pairs_by_class_are_asked_on_the_sets_own_split(tmp_path: Path) -> None:
@@ -202,12 +205,12 @@ def test_pairs_by_class_are_asked_on_the_sets_own_split(tmp_path: Path) -> None:
     )
     assert list(result.tasks) == ["brightening / darkening", "red / green"]
     assert list(result.accuracy) == ["debug:k400-simclr", "debug:k400-simclr, untrained"]
-    for part in ORDER_FEATURES:
-        row = result.accuracy["debug:k400-simclr"][part]
+    for feature in ORDER_FEATURES:
+        row = result.accuracy["debug:k400-simclr"][feature]
         assert row.mean.value == pytest.approx(np.mean([task.value for task in row.tasks.values()]))
-    written = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert written == result.to_dict()
-    assert set(written["accuracy"]["debug:k400-simclr"]["whole"]["mean"]) == {"value", "low", "high"}
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results == result.to_dict()
+    assert set(results["accuracy"]["debug:k400-simclr"]["whole"]["mean"]) == {"value", "low", "high"}
     lines = (tmp_path / "out" / "results.txt").read_text().splitlines()
     assert lines == result.to_lines()
     assert lines[0].startswith("2 pairs of opposite actions, ")

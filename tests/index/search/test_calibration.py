@@ -1,4 +1,4 @@
-"""Percentiles of similarities, and what is called close."""
+"""Percentiles of similarities, and results that count as close."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def test_percentiles_are_shares_of_pairs_that_are_less_similar(tmp_path: Path) -
     for result in index.neighbors("00000003", motion_weight=0, top_k=20):
         assert result.appearance_percentile == pytest.approx(100 * np.mean(pairs < result.appearance), abs=0.3)
         assert result.motion_percentile == result.appearance_percentile
-        assert result.to_dict()["appearance"] == result.appearance  # raw values stay
+        assert result.to_dict()["appearance"] == result.appearance  # raw values are unchanged
 
 
 def test_false_alarms_are_rare_among_unrelated_segments_and_groups_are_close(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_false_alarms_are_rare_among_unrelated_segments_and_groups_are_close(tmp
     grouped = vector_index(tmp_path / "grouped", np.repeat(centers, 5, 0) + 0.2 * rng.normal(size=(150, 64)))
     closest = [grouped.neighbors(f"{i:08x}", motion_weight=0, top_k=5) for i in range(150)]
     shares = [np.mean(["appearance" in r.close_by for r in results[:4]]) for results in closest]
-    assert np.mean(shares) > 0.95  # the other four of its group
+    assert np.mean(shares) > 0.95  # the other four segments of its group
     assert not any("appearance" in results[4].close_by for results in closest)
 
 
@@ -89,9 +89,9 @@ def test_quantiles_whose_commit_has_disappeared_are_an_error(tmp_path: Path) -> 
 
 
 def num_close(index: VideoIndex) -> int:
-    """Number of results that are close by either vector."""
-    output = [index.neighbors(s.id, motion_weight=weight) for s in index.segments() for weight in (0, 1)]
-    return sum(bool(result.close_by) for results in output for result in results)
+    """Return the number of results that are close by either vector."""
+    results_by_query = [index.neighbors(s.id, motion_weight=weight) for s in index.segments() for weight in (0, 1)]
+    return sum(bool(result.close_by) for results in results_by_query for result in results)
 
 
 def draw_noise(rng: np.random.Generator) -> np.ndarray:
@@ -108,7 +108,7 @@ def draw_still(rng: np.random.Generator) -> np.ndarray:
 
 
 def draw_single_action(rng: np.random.Generator) -> np.ndarray:
-    """A patch that moves along a random smooth path of its own and changes its size."""
+    """Draw a patch that moves along a random smooth path and changes its size."""
     ground, patch, time = draw_picture(rng), draw_picture(rng), np.arange(FRAMES) / FRAMES
     waves = [
         sum(rng.normal() / f**0.7 * np.sin(2 * np.pi * (f * time + rng.uniform())) for f in range(1, 6))

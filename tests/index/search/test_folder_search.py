@@ -22,8 +22,11 @@ def test_the_most_similar_videos_come_first_without_the_query(run, folder):
     encoder, query = load(run), folder / "light" / "1.mp4"
     result = search_folder(encoder, query, VideoDataConfig(folder), SearchConfig(top_k=4, num_clips=2))
     others = [path for path in sorted(folder.glob("*/*.mp4")) if path != query]
-    (own, *rows) = encoder.embed([query, *others], num_clips=2).whole
-    cosines = {str(p): own @ x / np.linalg.norm(own) / np.linalg.norm(x) for p, x in zip(others, rows, strict=True)}
+    (query_vector, *rows) = encoder.embed([query, *others], num_clips=2).whole
+    cosines = {
+        str(p): query_vector @ x / np.linalg.norm(query_vector) / np.linalg.norm(x)
+        for p, x in zip(others, rows, strict=True)
+    }
     similarities = [match.similarity for match in result]
     np.testing.assert_allclose(similarities, sorted(cosines.values(), reverse=True)[:4], atol=1e-5)
     np.testing.assert_allclose(similarities, [cosines[match.path] for match in result], atol=1e-5)
@@ -41,7 +44,7 @@ def test_an_invalid_search_fails_before_any_work(run, folder):
 def test_an_image_model_is_searched_by_the_motion_of_flow(folder):
     flow = load("flow")
     backbone = ColorLayout()
-    backbone.register_parameter("weight", torch.nn.Parameter(torch.zeros(())))  # it tells the device
+    backbone.register_parameter("weight", torch.nn.Parameter(torch.zeros(())))  # the first message names the device
     encoder = Encoder(backbone, input_config=replace(flow.input_config, num_frames=6, image_size=32))
     query, videos = folder / "light" / "1.mp4", VideoDataConfig(folder)
     by_flow = search_folder(flow, query, videos, SearchConfig(by="motion"))

@@ -6,8 +6,8 @@ from torch import nn
 from stillmotion.errors import StillmotionError
 from stillmotion.models.backbones import create_backbone, list_backbones
 
-# Parameters, width, and time steps for 16 frames with the original strides. The first four counts are
-# torchvision's published ones (33371472, 31505325, 11695440, 8320048) less the classifiers of 400 classes.
+# Parameters, width, and time steps for 16 frames with the original strides. The first four counts are the published
+# ones of torchvision (33371472, 31505325, 11695440, 8320048) without the classifiers of 400 classes.
 FACTS = {
     "r3d_18": (33_166_272, 512, 2),
     "r2plus1d_18": (31_300_125, 512, 2),
@@ -89,7 +89,7 @@ def test_names_and_shapes_are_the_public_ones(name):
 @pytest.mark.parametrize("name", FACTS)
 def test_each_parameter_belongs_to_exactly_one_stage(name):
     backbone = on_meta(name)
-    seen = set()
+    names = set()
     for parameter, _ in backbone.named_parameters():
         owners = [
             index
@@ -97,8 +97,8 @@ def test_each_parameter_belongs_to_exactly_one_stage(name):
             if any(parameter.startswith(prefix + ".") for prefix in prefixes)
         ]
         assert owners == [backbone.stage_index(parameter)]
-        seen.update(owners)
-    assert seen == set(range(len(backbone.stage_prefixes)))
+        names.update(owners)
+    assert names == set(range(len(backbone.stage_prefixes)))
     with pytest.raises(KeyError):
         backbone.stage_index("head.weight")
 

@@ -18,8 +18,8 @@ def test_padding_is_tensorflows_same(size, kernel, stride):
     x = torch.rand(1, 2, *size)
     pads = []
     for n, k, s in zip(size, kernel, stride, strict=True):
-        places = -(-n // s)
-        pads.append(max((places - 1) * s + k - n, 0))
+        num_outputs = -(-n // s)
+        pads.append(max((num_outputs - 1) * s + k - n, 0))
     padded = F.pad(x, [side for total in reversed(pads) for side in (total // 2, total - total // 2)])
     conv = SamePadConv3d(2, 3, kernel, stride=stride)
     torch.testing.assert_close(conv(x), F.conv3d(padded, conv.weight, conv.bias, stride))

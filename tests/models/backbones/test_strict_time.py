@@ -18,10 +18,10 @@ SIZE = 32
 def backbone(request):
     torch.manual_seed(0)
     module = create_backbone(request.param).eval()
-    for part in module.modules():
-        # Slow-R50 starts with blocks that are identities, through which no gradient would reach a kernel.
-        if isinstance(part, nn.BatchNorm3d):
-            nn.init.constant_(part.weight, 0.7)
+    for layer in module.modules():
+        # The blocks of a new Slow-R50 are identities, so that no gradient would reach their kernels.
+        if isinstance(layer, nn.BatchNorm3d):
+            nn.init.constant_(layer.weight, 0.7)
     return module
 
 
@@ -31,10 +31,10 @@ def clip():
 
 
 def moved_steps(module, clip, frame):
-    other = clip.clone()
-    other[:, :, frame] += 1
+    changed_clip = clip.clone()
+    changed_clip[:, :, frame] += 1
     with torch.no_grad():
-        change = (module(other) - module(clip)).abs().amax((0, 2))
+        change = (module(changed_clip) - module(clip)).abs().amax((0, 2))
     return (change > 0).tolist()
 
 
@@ -74,10 +74,10 @@ def test_strict_gradients_reach_centre_slices_only_under_functional_call(backbon
     with framewise_mode(backbone):
         loss = functional_call(backbone, parameters, (clip,)).square().sum()
     loss.backward()
-    for name, part in backbone.named_modules():
-        if isinstance(part, Conv3d) and part.kernel_size[0] > 1:
+    for name, module in backbone.named_modules():
+        if isinstance(module, Conv3d) and module.kernel_size[0] > 1:
             slices = parameters[f"{name}.weight"].grad.abs().sum((0, 1, 3, 4))
-            assert slices.nonzero().flatten().tolist() == [part.kernel_size[0] // 2], name
+            assert slices.nonzero().flatten().tolist() == [module.kernel_size[0] // 2], name
 
 
 def test_second_derivatives_exist_in_both_modes_under_functional_call(backbone, clip):
@@ -100,9 +100,9 @@ def test_second_derivatives_exist_in_both_modes_under_functional_call(backbone, 
 def test_hessian_vector_products_agree_with_differences_of_gradients(name, strict):
     torch.manual_seed(0)
     module = create_backbone(name).double().eval()
-    for part in module.modules():
-        if isinstance(part, nn.Linear):
-            nn.init.normal_(part.weight, std=0.2)
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear):
+            nn.init.normal_(layer.weight, std=0.2)
     clip = torch.randn(1, 3, 4, 16, 16, dtype=torch.float64)
     point = {key: value.detach() for key, value in module.named_parameters()}
     direction = {key: torch.randn_like(value) for key, value in point.items()}
@@ -115,9 +115,9 @@ def test_hessian_vector_products_agree_with_differences_of_gradients(name, stric
         return torch.autograd.grad(loss, leaves, create_graph=create_graph), leaves
 
     grads, leaves = gradient(0.0, create_graph=True)
-    along = sum((grad * way).sum() for grad, way in zip(grads, direction.values(), strict=True))
-    exact = torch.autograd.grad(along, leaves)
-    step = 1e-9  # so small that no ReLU changes sides
+    directional = sum((grad * d).sum() for grad, d in zip(grads, direction.values(), strict=True))
+    exact = torch.autograd.grad(directional, leaves)
+    step = 1e-9  # so small that no ReLU changes its sign
     ahead, behind = gradient(step)[0], gradient(-step)[0]
     size = max(value.abs().max() for value in exact)
     for value, after, before in zip(exact, ahead, behind, strict=True):

@@ -1,4 +1,4 @@
-"""Borders in time: a clip of equal frames has no dynamic half, and either border is what it is said to be."""
+"""Padding in time: a clip of equal frames has no dynamic component, and both paddings follow their definition."""
 
 import pytest
 import torch
@@ -14,36 +14,36 @@ from stillmotion.models.backbones.layers import Conv3d
 from stillmotion.training.pretrain.recipes_bod_vcl import PAPER_DECOMPOSITION
 
 SIZE = 32
-# Those whose time is shortened by their original strides; eight frames a step.
+# Backbones whose original strides reduce the number of time steps; 8 frames per step.
 STRIDED = ("r3d_18", "r2plus1d_18", "s3d", "s3d_g", "i3d", "c3d", "small_cnn3d")
 
 
-def lively(name, **options):
-    """A backbone in which every layer has a part: norms that scale and shift, attention that is not flat."""
+def nontrivial_backbone(name, **options):
+    """Return a backbone in which every layer matters: random norms, and attention that is not uniform."""
     torch.manual_seed(0)
     backbone = create_backbone(name, **options)
-    for part in backbone.modules():
-        if isinstance(part, nn.BatchNorm3d):
-            nn.init.uniform_(part.weight, 0.5, 1)
-            nn.init.normal_(part.bias, std=0.1)
-        if isinstance(part, nn.Linear):
-            nn.init.normal_(part.weight, std=0.5 * part.in_features**-0.5)
+    for layer in backbone.modules():
+        if isinstance(layer, nn.BatchNorm3d):
+            nn.init.uniform_(layer.weight, 0.5, 1)
+            nn.init.normal_(layer.bias, std=0.1)
+        if isinstance(layer, nn.Linear):
+            nn.init.normal_(layer.weight, std=0.5 * layer.in_features**-0.5)
     return backbone
 
 
-def still(frames, *, clips=1):
+def static_clip(frames, *, clips=1):
     frame = torch.randn(clips, 3, 1, SIZE, SIZE, generator=torch.Generator().manual_seed(1))
     return frame.expand(-1, -1, frames, -1, -1)
 
 
 def dynamic_shares(features):
-    """‖dynamic‖ / ‖static‖ of the clip that has most, by the library's and by the paper's split."""
+    """Largest ‖dynamic‖ / ‖static‖ of the clips, by the library's and by the paper's decomposition."""
     frames = F.normalize(features.float(), dim=-1)
-    halves = [decompose(frames, config) for config in (StaticDynamicConfig(), PAPER_DECOMPOSITION)]
-    return [(dynamic.norm(dim=1) / static.norm(dim=1)).max().item() for static, dynamic in halves]
+    components = [decompose(frames, config) for config in (StaticDynamicConfig(), PAPER_DECOMPOSITION)]
+    return [(dynamic.norm(dim=1) / static.norm(dim=1)).max().item() for static, dynamic in components]
 
 
-# Of two clips, whose maps are a single cell in the last stage, batch norm makes ±1 by their rounding: four it is.
+# Clips by mode. In training, batch norm would turn the rounding of two clips with one cell in the last stage into ±1.
 MODES = {"training": 4, "evaluation": 1}
 
 
@@ -51,7 +51,7 @@ QUICK = ("small_cnn3d", "small_vit", "tokens_cnn")
 
 
 def quick_and_slow(names):
-    """Parameters in which the large networks are marked slow."""
+    """Test parameters, with large networks marked as slow."""
     return [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in names]
 
 
@@ -59,31 +59,31 @@ def quick_and_slow(names):
 @torch.no_grad()
 def test_a_still_clip_has_no_dynamic_component(name):
     for mode, clips in MODES.items():
-        backbone = lively(name).train(mode == "training")
+        backbone = nontrivial_backbone(name).train(mode == "training")
         for frames in (6, 8, 12):
-            assert max(dynamic_shares(backbone(still(frames, clips=clips)))) == 0, (mode, frames)
+            assert max(dynamic_shares(backbone(static_clip(frames, clips=clips)))) == 0, (mode, frames)
 
 
 @pytest.mark.parametrize("name", quick_and_slow(STRIDED))
 @torch.no_grad()
 def test_a_still_clip_has_no_dynamic_component_at_the_original_strides(name):
     for mode, clips in MODES.items():
-        backbone = lively(name, per_frame_features=False).train(mode == "training")
+        backbone = nontrivial_backbone(name, per_frame_features=False).train(mode == "training")
         for frames in (24, 33):
-            assert max(dynamic_shares(backbone(still(frames, clips=clips)))) == 0, (mode, frames)
+            assert max(dynamic_shares(backbone(static_clip(frames, clips=clips)))) == 0, (mode, frames)
 
 
 @pytest.mark.parametrize("name", ["slow_r50", "r3d_18", "s3d_g", "i3d", "small_cnn3d", "small_vit"])
 @torch.no_grad()
 def test_with_zeros_a_still_clip_has_one(name):
-    assert min(dynamic_shares(lively(name, temporal_padding="zeros").eval()(still(8)))) > 1e-3
+    assert min(dynamic_shares(nontrivial_backbone(name, temporal_padding="zeros").eval()(static_clip(8)))) > 1e-3
 
 
 @torch.no_grad()
 def test_a_still_clip_has_none_in_low_precision():
-    backbone = lively("small_cnn3d").eval()
+    backbone = nontrivial_backbone("small_cnn3d").eval()
     with torch.autocast("cpu", torch.bfloat16):
-        features = backbone(still(8))
+        features = backbone(static_clip(8))
     assert features.dtype is torch.bfloat16
     assert max(dynamic_shares(features)) == 0
 
@@ -91,17 +91,17 @@ def test_a_still_clip_has_none_in_low_precision():
 @pytest.mark.parametrize("name", ["slow_r50", "r2plus1d_18", "s3d", "i3d", "c3d", "small_cnn3d", "small_vit"])
 @torch.no_grad()
 def test_borders_have_the_same_weights_and_do_not_matter_when_strict(name):
-    replicated, zeros = lively(name).eval(), lively(name, temporal_padding="zeros").eval()
+    replicated, zeros = nontrivial_backbone(name).eval(), nontrivial_backbone(name, temporal_padding="zeros").eval()
     replicated.load_state_dict(zeros.state_dict())
     clip = torch.randn(1, 3, 4, SIZE, SIZE)
     assert not torch.allclose(replicated(clip), zeros(clip), atol=1e-3)
-    if name != "small_vit":  # whose positions in time stay when strict
+    if name != "small_vit":  # its positions in time stay when strict
         with framewise_mode(replicated), framewise_mode(zeros):
             torch.testing.assert_close(replicated(clip), zeros(clip))
 
 
 def by_hand(x, layer, before, after):
-    """The convolution with its clip padded frame by frame."""
+    """Apply the convolution to a clip that is padded frame by frame."""
     frames = [x[:, :, 0]] * before + list(x.unbind(2)) + [x[:, :, -1]] * after
     space = layer.padding[1:]
     return F.conv3d(torch.stack(frames, 2), layer.weight, layer.bias, layer.stride, (0, *space), layer.dilation)

@@ -1,4 +1,4 @@
-"""A 3D CNN on frozen tokens: pixels and kept tokens are the same to it, and the frozen model stays out of it."""
+"""A 3D CNN on frozen tokens: pixels and cached tokens give the same result, and the image model stays frozen."""
 
 import copy
 
@@ -56,7 +56,7 @@ def test_every_token_has_mean_0_and_variance_1():
 def test_cells_tell_what_is_where():
     network = backbone(grid_size=2).eval()
     tokens = network.compute_tokens(clip(size=64))
-    tokens[..., 5:] = tokens[..., :3].flip(-1)  # right as left
+    tokens[..., 5:] = tokens[..., :3].flip(-1)  # right becomes left
     tokens[..., 3:5] = 0
     features = network(tokens).unflatten(-1, (8, 2, 2))
     mirrored = network(tokens.flip(-1)).unflatten(-1, (8, 2, 2))

@@ -8,7 +8,7 @@ from stillmotion.models.backbones.video_vit import sincos_positions, temporal_at
 
 
 def videomae_table(count: int, width: int) -> torch.Tensor:
-    """VideoMAE's table by its definition: sin and cos of position / 10000^(2⌊j/2⌋/width)."""
+    """VideoMAE's position table by its definition: sin and cos of position / 10000^(2⌊j/2⌋/width)."""
     angle = np.arange(count)[:, None] / np.power(10000.0, 2 * (np.arange(width) // 2) / width)
     return torch.tensor(np.where(np.arange(width) % 2, np.cos(angle), np.sin(angle)), dtype=torch.float32)
 
@@ -19,12 +19,12 @@ def test_positions_at_the_reference_size_are_videomaes():
 
 
 def test_positions_of_a_finer_grid_lie_between_those_of_the_reference():
-    reference, fine = (
+    reference, finer = (
         sincos_positions((2, 4, 4), 64, reference_side=4),
         sincos_positions((2, 8, 8), 64, reference_side=4),
     )
     slowest = slice(-2, -1)
-    pairs = fine.unflatten(1, (4, 2)).unflatten(3, (4, 2))[..., slowest].mean((2, 4))
+    pairs = finer.unflatten(1, (4, 2)).unflatten(3, (4, 2))[..., slowest].mean((2, 4))
     torch.testing.assert_close(pairs, reference[..., slowest], atol=1e-5, rtol=0)
 
 
@@ -53,12 +53,12 @@ def test_heads_lean_to_both_sides_and_by_less_from_head_to_head():
 def test_time_has_a_direction(border):
     torch.manual_seed(0)
     backbone = create_backbone("small_vit", temporal_padding=border).eval()
-    for part in backbone.modules():
-        if isinstance(part, nn.Linear):
-            nn.init.normal_(part.weight, std=0.2)
+    for layer in backbone.modules():
+        if isinstance(layer, nn.Linear):
+            nn.init.normal_(layer.weight, std=0.2)
     clip = torch.randn(1, 3, 8, 32, 32)
-    there, back = backbone(clip), backbone(clip.unflatten(2, (4, 2)).flip(2).flatten(2, 3))
-    assert not torch.allclose(there, back.flip(1), atol=1e-2)
+    forward, backward = backbone(clip), backbone(clip.unflatten(2, (4, 2)).flip(2).flatten(2, 3))
+    assert not torch.allclose(forward, backward.flip(1), atol=1e-2)
 
 
 def test_plain_attention_gives_what_fused_attention_gives():

@@ -1,4 +1,4 @@
-"""Original checkpoints of every family against networks that are written out under their authors' names."""
+"""Original checkpoints of every family against reference networks with the authors' parameter names."""
 
 import os
 import pickle
@@ -25,7 +25,7 @@ from stillmotion.models.pretrained.frozen_image_model import ImageModelConfig, l
 from stillmotion.models.pretrained.transformers_backbone import load_transformers_backbone
 
 SIZES = ((IMAGE_SIZE, IMAGE_SIZE), (5 * PATCH_SIZE, 3 * PATCH_SIZE))
-AMBIGUOUS = ("openclip", "mocov3-base", "ijepa-encoder")  # families that are never detected
+AMBIGUOUS = ("openclip", "mocov3-base", "ijepa-encoder")  # families that are not detected automatically
 
 
 def frames(height, width):
@@ -36,10 +36,12 @@ def family(kind):
     return kind.removesuffix("-registers")
 
 
-def close(images, wanted, atol=2e-5):
+def close(images, expected, atol=2e-5):
     with torch.no_grad():
         for size in SIZES:
-            torch.testing.assert_close(images.patch_tokens(frames(*size)), wanted(frames(*size)), atol=atol, rtol=1e-4)
+            torch.testing.assert_close(
+                images.patch_tokens(frames(*size)), expected(frames(*size)), atol=atol, rtol=1e-4
+            )
 
 
 def test_every_family_has_a_file_here():
@@ -70,7 +72,7 @@ def test_a_folder_of_the_same_weights_gives_the_same_tokens(kind, tmp_path):
     file = tmp_path / "original.pth"
     expected = save_checkpoint(kind, file)
     load_original_checkpoint(file, family(kind)).save_pretrained(tmp_path / "folder")
-    if kind == "dinov3":  # the authors' file has its rates in bfloat16, and a folder computes them
+    if kind == "dinov3":  # the file has its frequencies in bfloat16, a folder computes them
         rates = expected.rope_embed.periods
         expected.rope_embed.periods = 100.0 ** (torch.arange(len(rates)) / len(rates))
     close(load_image_model(ImageModelConfig(path=str(tmp_path / "folder"))), expected)
@@ -85,13 +87,13 @@ def test_a_folder_of_the_same_weights_gives_the_same_tokens(kind, tmp_path):
 
 def test_safetensors_and_bare_networks_are_read_too(tmp_path):
     for kind in ("dino", "mae", "dinov2", "clip", "openclip"):
-        made = build_network(kind)
-        save_file(made.state_dict(), tmp_path / "bare.safetensors")
-        close(load_image_model(ImageModelConfig(path=f"{kind}:{tmp_path / 'bare.safetensors'}")), made)
+        network = build_network(kind)
+        save_file(network.state_dict(), tmp_path / "bare.safetensors")
+        close(load_image_model(ImageModelConfig(path=f"{kind}:{tmp_path / 'bare.safetensors'}")), network)
 
 
 class Whole(nn.Module):
-    """CLIP as OpenAI compiled it: the half that sees, in half precision, and numbers beside it."""
+    """Compile CLIP as OpenAI did: the image encoder in half precision, and other numbers."""
 
     def __init__(self, visual):
         super().__init__()
@@ -104,14 +106,14 @@ class Whole(nn.Module):
         return self.visual(x)
 
 
-@pytest.mark.filterwarnings("ignore")  # TorchScript is on its way out
+@pytest.mark.filterwarnings("ignore")  # TorchScript is deprecated
 def test_the_tensors_of_a_compiled_archive_are_read_and_its_code_is_not(tmp_path, monkeypatch):
-    made, file = build_network("clip"), tmp_path / "ViT-B-16.pt"
-    torch.jit.save(torch.jit.trace(Whole(made), frames(IMAGE_SIZE, IMAGE_SIZE)), file)
+    network, file = build_network("clip"), tmp_path / "ViT-B-16.pt"
+    torch.jit.save(torch.jit.trace(Whole(network), frames(IMAGE_SIZE, IMAGE_SIZE)), file)
     monkeypatch.setattr(torch.jit, "load", None)
     monkeypatch.setattr(torch._C, "import_ir_module", None)
     assert detect_family(file) == "clip"
-    close(load_image_model(ImageModelConfig(path=str(file))), made)
+    close(load_image_model(ImageModelConfig(path=str(file))), network)
 
 
 class Trap:
@@ -121,9 +123,9 @@ class Trap:
 
 def test_an_archive_that_would_execute_something_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with zipfile.ZipFile("trap.pt", "w") as made:
-        made.writestr("trap/constants.pkl", pickle.dumps(()))
-        made.writestr("trap/data.pkl", pickle.dumps(Trap()))
+    with zipfile.ZipFile("trap.pt", "w") as archive:
+        archive.writestr("trap/constants.pkl", pickle.dumps(()))
+        archive.writestr("trap/data.pkl", pickle.dumps(Trap()))
     with pytest.raises(StillmotionError, match="could execute code"):
         load_image_model(ImageModelConfig(path="clip:trap.pt"))
     assert not (tmp_path / "sprung").exists()
@@ -166,7 +168,7 @@ def test_names_that_the_file_lacks_are_listed(tmp_path):
 def test_weights_of_any_odd_shape_are_refused_in_one_line(kind, tmp_path):
     weights = build_network(kind).state_dict()
     for name in weights:
-        if ".1." in name or name.endswith(("mask_token", "proj")):  # the same again, and what is left behind
+        if ".1." in name or name.endswith(("mask_token", "proj")):  # once more, and without leftovers
             continue
         for odd in (torch.zeros(()), torch.zeros(5, 7)):
             torch.save(weights | {name: odd}, tmp_path / "odd.pth")
@@ -188,12 +190,12 @@ def test_a_file_that_may_be_of_several_families_lists_them(tmp_path):
 
 def test_of_moco_the_momentum_encoder_is_taken_and_the_other_by_name(tmp_path):
     save_checkpoint("mocov3", tmp_path / "both.pth")
-    first, other = (
+    first, second = (
         load_image_model(ImageModelConfig(path=f"{f}:{tmp_path / 'both.pth'}")) for f in ("mocov3", "mocov3-base")
     )
     with torch.no_grad():
         assert not torch.allclose(
-            first.patch_tokens(frames(*SIZES[0])), other.patch_tokens(frames(*SIZES[0])), atol=0.1
+            first.patch_tokens(frames(*SIZES[0])), second.patch_tokens(frames(*SIZES[0])), atol=0.1
         )
     torch.save({f"base_encoder.{k}": v for k, v in build_network("mocov3").state_dict().items()}, tmp_path / "base.pth")
     with pytest.raises(StillmotionError, match=r"of a mocov3 model; it has the networks base_encoder"):

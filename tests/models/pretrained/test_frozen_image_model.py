@@ -19,14 +19,14 @@ def tiny(family, **options):
     images = random_image_model(ImageModelConfig(family=family, arch="tiny", **options))
     with torch.no_grad(), torch.random.fork_rng():
         torch.manual_seed(1)
-        for name, weight in images.named_parameters():  # fresh weights are too small to tell places apart
+        for name, weight in images.named_parameters():  # initial weights are too small to distinguish positions
             if "position" not in name:
                 weight += 0.1 * torch.randn_like(weight)
     return images
 
 
 def under_last_norm(images, result):
-    """CLIP's own output lacks it on patches."""
+    """Apply the last norm to the patch tokens, which CLIP's output lacks."""
     tokens = result.last_hidden_state
     return images.model.post_layernorm(tokens) if images.model_type == "clip_vision_model" else tokens
 
@@ -62,40 +62,41 @@ def test_any_image_size_has_the_positions_that_transformers_interpolates(family)
 @pytest.mark.parametrize("family", CHECKPOINT_FAMILIES)
 def test_positions_can_be_replaced_for_all_frames_or_for_each(family):
     images, x = tiny(family), frames()
-    own = images.position_grid(4, 4)
-    other = own.flip(0) * 0.7
+    positions = images.position_grid(4, 4)
+    other_positions = positions.flip(0) * 0.7
     with torch.no_grad():
-        plain, moved = images.patch_tokens(x), images.patch_tokens(x, other)
-        each = images.patch_tokens(x, torch.stack([own, other]))
+        default, replaced = images.patch_tokens(x), images.patch_tokens(x, other_positions)
+        per_frame = images.patch_tokens(x, torch.stack([positions, other_positions]))
         after = images.patch_tokens(x)
-    assert (plain - moved).abs().max() > 1e-4
-    torch.testing.assert_close(each, torch.stack([plain[0], moved[1]]), atol=1e-5, rtol=1e-4)
-    assert torch.equal(after, plain), "replaced positions must not stay"
+    assert (default - replaced).abs().max() > 1e-4
+    torch.testing.assert_close(per_frame, torch.stack([default[0], replaced[1]]), atol=1e-5, rtol=1e-4)
+    assert torch.equal(after, default), "replaced positions must not stay"
 
 
 @pytest.mark.parametrize("family", ["dinov2", "dinov3"])
 def test_frames_and_positions_that_are_turned_together_give_turned_tokens(family):
-    """What sees the same patches at the same positions says the same, wherever in the sequence they are."""
+    """The tokens of patches at the same positions do not depend on their order in the sequence."""
     images, x = tiny(family), frames(1)
     with torch.no_grad():
         embed = images.model.embeddings
         conv = embed.patch_embeddings if family == "dinov3" else embed.patch_embeddings.projection
-        conv.weight.copy_(conv.weight.mean((2, 3), keepdim=True).expand_as(conv.weight))  # blind to a patch's inside
-        plain = images.patch_tokens(x).unflatten(1, (4, 4))
-        turned = images.patch_tokens(x.flip(2), images.position_grid(4, 4).flip(0)).unflatten(1, (4, 4))
-    torch.testing.assert_close(turned, plain.flip(1), atol=1e-5, rtol=1e-4)
+        # This weight does not distinguish pixels inside a patch.
+        conv.weight.copy_(conv.weight.mean((2, 3), keepdim=True).expand_as(conv.weight))
+        tokens = images.patch_tokens(x).unflatten(1, (4, 4))
+        turned_tokens = images.patch_tokens(x.flip(2), images.position_grid(4, 4).flip(0)).unflatten(1, (4, 4))
+    torch.testing.assert_close(turned_tokens, tokens.flip(1), atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("family", ["dinov2", "ijepa"])
 def test_positions_alone_bring_patches_back_unless_they_are_augmented(family):
-    """The shortcut: on a frame without any content, only positions tell patches apart."""
+    """The shortcut: on a frame without content, only positions distinguish the patches."""
     images, blank = tiny(family), torch.zeros(1, 3, 32, 32)
-    spread = 20 * images.position_grid(4, 4)
-    window = crop_windows(resize_grid(spread, 44, 44), [(30, 12)], 4, 4)
+    positions = 20 * images.position_grid(4, 4)
+    window = crop_windows(resize_grid(positions, 44, 44), [(30, 12)], 4, 4)
     with torch.no_grad():
-        seen, moved = images.patch_tokens(blank, spread), images.patch_tokens(blank, window)
-    assert cycle_accuracy(seen, seen, seen).item() == 1
-    assert cycle_accuracy(seen, seen, moved).item() <= 0.25
+        at_positions, at_other_positions = images.patch_tokens(blank, positions), images.patch_tokens(blank, window)
+    assert cycle_accuracy(at_positions, at_positions, at_positions).item() == 1
+    assert cycle_accuracy(at_positions, at_positions, at_other_positions).item() <= 0.25
 
 
 def test_tokens_after_a_block_are_that_blocks(tmp_path):

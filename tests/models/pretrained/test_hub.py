@@ -1,4 +1,4 @@
-"""Models by their names, from a hub on loopback and from the cache."""
+"""Models are loaded by name from a hub on loopback and from the cache."""
 
 import json
 
@@ -16,32 +16,32 @@ from stillmotion.models.pretrained.hub import download_model, is_hub_name
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A hub with a model, an empty cache, and what is asked of the one."""
+    """A hub with one model and an empty cache; returns the list of requests."""
     monkeypatch.chdir(tmp_path)
     save_model("dinov2", tmp_path / "there" / "someone" / "small")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    with fake_hub(tmp_path / "there") as (address, asked):
+    with fake_hub(tmp_path / "there") as (address, requests):
         monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", address)
         template = address + "/{repo_id}/resolve/{revision}/{filename}"
         monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        yield asked
+        yield requests
 
 
-def of(asked, name):
-    """What was asked about a model."""
-    return [line for line in asked if name in line]
+def requests_for(requests, name):
+    """Return the requests for a model."""
+    return [line for line in requests if name in line]
 
 
 def test_a_name_is_fetched_once_and_then_taken_from_the_cache(hub, tmp_path, monkeypatch):
     expected = load(tmp_path / "there" / "someone" / "small").backbone.state_dict()
     first = load("someone/small@size=28")
     assert (first.origin.kind, first.origin.spec, first.input_config.image_size) == ("hub", "someone/small@size=28", 28)
-    assert of(hub, "someone/small")
+    assert requests_for(hub, "someone/small")
     hub.clear()
     second = load("someone/small")
     tokens = load_image_model(ImageModelConfig(path="someone/small"))
-    assert not of(hub, "someone/small")
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")  # where nobody answers
+    assert not requests_for(hub, "someone/small")
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")  # an unreachable address
     for result in (first, second, load("someone/small")):
         for name, value in result.backbone.state_dict().items():
             assert torch.equal(value, expected[name]), name
@@ -58,7 +58,7 @@ def test_paths_win_over_names(hub, tmp_path):
     save_model("vit", tmp_path / "someone" / "small")
     assert parse_spec("someone/small").kind == "transformers"
     assert load("someone/small").backbone.model_type == "vit"
-    assert not is_hub_name("someone/other")  # a folder that is there, and a slip of the pen
+    assert not is_hub_name("someone/other")  # an existing folder, and a misspelled name
     assert not hub
 
 
@@ -77,8 +77,8 @@ def test_no_code_is_fetched_and_none_is_run(hub, tmp_path):
     (folder / "modeling.py").write_text("open('sprung', 'w')")
     with pytest.raises(StillmotionError, match="asks for custom code"):
         load("someone/sly")
-    assert of(hub, "someone/sly")
-    assert not of(hub, ".py")
+    assert requests_for(hub, "someone/sly")
+    assert not requests_for(hub, ".py")
     assert not (tmp_path / "sprung").exists()
 
 

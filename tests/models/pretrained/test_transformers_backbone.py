@@ -18,14 +18,14 @@ IMAGE = ("dinov2", "vit", "vit_mae", "clip", "resnet", "swin")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     root = tmp_path_factory.mktemp("models")
-    made = {}
+    folders = {}
 
-    def get(kind):
-        if kind not in made:
-            made[kind] = save_model(kind, root / kind)
-        return made[kind]
+    def save_once(kind):
+        if kind not in folders:
+            folders[kind] = save_model(kind, root / kind)
+        return folders[kind]
 
-    return get
+    return save_once
 
 
 def clips(backbone, intake, seed=0):
@@ -33,11 +33,11 @@ def clips(backbone, intake, seed=0):
     return torch.randn(2, 3, intake.num_frames, intake.image_size, intake.image_size, generator=generator)
 
 
-def patched(clip, frame, patch):
-    """The clip with another square in the second row and third column of patches of one frame."""
-    other = clip.clone()
-    other[:, :, frame, patch : 2 * patch, 2 * patch : 3 * patch] += 1
-    return other
+def with_other_patch(clip, frame, patch):
+    """Return the clip with another patch in the second row and third column of one frame."""
+    changed = clip.clone()
+    changed[:, :, frame, patch : 2 * patch, 2 * patch : 3 * patch] += 1
+    return changed
 
 
 @pytest.mark.parametrize("kind", VIDEO + IMAGE)
@@ -58,10 +58,12 @@ def test_every_model_gives_one_feature_for_each_step_of_time(folder, kind):
 
 @pytest.mark.parametrize("kind", VIDEO)
 def test_places_of_the_map_are_places_of_the_clip(folder, kind):
-    backbone, intake = load_transformers_backbone(folder(kind), layer=0)  # patches before they look at each other
+    backbone, intake = load_transformers_backbone(folder(kind), layer=0)  # patches before attention
     clip, frame = clips(backbone, intake), 5
     with torch.no_grad():
-        change = (backbone.feature_map(patched(clip, frame, 8)) - backbone.feature_map(clip)).abs().amax((0, 1))
+        change = (
+            (backbone.feature_map(with_other_patch(clip, frame, 8)) - backbone.feature_map(clip)).abs().amax((0, 1))
+        )
     assert change.shape == (8 // backbone.tubelet_size, 4, 4)
     assert (change > 1e-4).nonzero().tolist() == [[frame // backbone.tubelet_size, 1, 2]]
 
@@ -70,11 +72,11 @@ def test_places_of_the_map_are_places_of_the_clip(folder, kind):
 def test_frames_of_a_model_of_images_are_embedded_one_by_one(folder, kind):
     backbone, intake = load_transformers_backbone(folder(kind))
     clip = clips(backbone, intake)
-    other = clip.clone()
-    other[:, :, 5] += 1
+    changed = clip.clone()
+    changed[:, :, 5] += 1
     with torch.no_grad():
-        moved = (backbone(other) - backbone(clip)).abs().amax((0, 2)) > 1e-5
-    assert moved.nonzero().flatten().tolist() == [5]
+        difference = (backbone(changed) - backbone(clip)).abs().amax((0, 2)) > 1e-5
+    assert difference.nonzero().flatten().tolist() == [5]
 
 
 def test_the_class_token_and_the_patches_are_the_models_own(folder):
@@ -127,12 +129,12 @@ def test_the_processor_says_what_a_model_is_shown(tmp_path):
     folder = save_model("dinov2", tmp_path / "m")
     _, intake = load_transformers_backbone(folder)
     assert (intake.image_size, intake.normalization) == (42, IMAGENET_NORMALIZATION)
-    output = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.2, 0.1]}
-    output |= {"size": {"shortest_edge": 70}, "crop_size": {"height": 56, "width": 56}, "do_center_crop": True}
-    (folder / "preprocessor_config.json").write_text(json.dumps(output))
+    config = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.2, 0.1]}
+    config |= {"size": {"shortest_edge": 70}, "crop_size": {"height": 56, "width": 56}, "do_center_crop": True}
+    (folder / "preprocessor_config.json").write_text(json.dumps(config))
     _, intake = load_transformers_backbone(folder)
     assert (intake.image_size, intake.normalization) == (56, ((0.5, 0.4, 0.3), (0.2, 0.2, 0.1)))
-    (folder / "preprocessor_config.json").write_text(json.dumps(output | {"do_center_crop": False}))
+    (folder / "preprocessor_config.json").write_text(json.dumps(config | {"do_center_crop": False}))
     assert load_transformers_backbone(folder)[1].image_size == 70
 
 
@@ -162,10 +164,10 @@ def test_all_tokens_of_clip_have_its_last_norm(folder):
 def test_without_a_processors_file_frames_are_normalised_as_the_family_does(folder, tmp_path):
     assert load_transformers_backbone(folder("clip"))[1].normalization == CLIP_NORMALIZATION
     assert load_transformers_backbone(folder("vit_mae"))[1].normalization == IMAGENET_NORMALIZATION
-    other = save_model("clip", tmp_path / "m")
-    output = {"image_processor": {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.2, 0.1]}, "processor_class": "x"}
-    (other / "processor_config.json").write_text(json.dumps(output))
-    assert load_transformers_backbone(other)[1].normalization == ((0.5, 0.4, 0.3), (0.2, 0.2, 0.1))
+    model_dir = save_model("clip", tmp_path / "m")
+    config = {"image_processor": {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.2, 0.1]}, "processor_class": "x"}
+    (model_dir / "processor_config.json").write_text(json.dumps(config))
+    assert load_transformers_backbone(model_dir)[1].normalization == ((0.5, 0.4, 0.3), (0.2, 0.2, 0.1))
 
 
 def test_names_that_the_model_does_not_know_are_listed_and_heads_are_left_behind(tmp_path):
@@ -183,8 +185,8 @@ def test_weights_that_would_be_random_are_refused(tmp_path):
     file = folder / "model.safetensors"
     weights = safetensors.torch.load_file(file)
     name = next(name for name in weights if name.endswith("0.layernorm_before.weight"))
-    rest = {key: value for key, value in weights.items() if key != name}
-    safetensors.torch.save_file(rest, file, {"format": "pt"})
+    remaining = {key: value for key, value in weights.items() if key != name}
+    safetensors.torch.save_file(remaining, file, {"format": "pt"})
     with pytest.raises(StillmotionError, match=r"weights are missing \(.*layernorm_before"):
         load_transformers_backbone(folder)
 

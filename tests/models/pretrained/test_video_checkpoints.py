@@ -1,4 +1,4 @@
-"""Public weights of video networks as frozen encoders, against forward passes written out from their definitions."""
+"""Public weights of video networks as frozen encoders, against forward passes written from their definitions."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ SHAPES = {
 
 
 def random_weights(shapes) -> Weights:
-    """Weights in half precision that keep the scale of their input."""
+    """Return random weights in half precision that preserve the scale of the input."""
     random = torch.Generator().manual_seed(0)
     weights = {}
     for name, shape in shapes.items():
@@ -40,7 +40,7 @@ def random_weights(shapes) -> Weights:
 
 
 def constants(shapes) -> Weights:
-    """Tensors that take a few bytes on disk, whatever their shape."""
+    """Return tensors of these shapes that take a few bytes on disk."""
     return {name: torch.zeros(()).expand(shape) for name, shape in shapes.items()}
 
 

@@ -12,7 +12,7 @@ from stillmotion.models.pretrained.weight_loading import load_weights, read_stat
 
 
 def made_up(shapes, *, prefix=""):
-    """A checkpoint with one constant per tensor; on disk each takes a few bytes, whatever its shape."""
+    """Return a checkpoint with one constant per tensor, which takes a few bytes on disk."""
     constants = enumerate(shapes.items(), start=1)
     return {prefix + name: torch.tensor(index / 1000).expand(shape) for index, (name, shape) in constants}
 
@@ -23,7 +23,7 @@ def saved(content, path):
 
 
 def holds(module, shapes):
-    """Whether `module` has the constants that `made_up(shapes)` gives, in the order of `shapes`."""
+    """Return whether `module` has the constants of `made_up(shapes)`, in the order of `shapes`."""
     state = {name: value for name, value in module.state_dict().items() if "num_batches" not in name}
     assert set(state) == set(shapes)
     return all(
@@ -76,7 +76,7 @@ def test_a_pytorchvideo_checkpoint_loads_under_slowfast_names(tmp_path):
         backbone = create_backbone("slow_r50")
     backbone.to_empty(device="cpu")
     report = load_weights(backbone, saved({"model_state": state}, tmp_path / "SLOW_8x8_R50.pyth"))
-    # Both lists have the same order, so that the constants say whether each tensor went where it belongs.
+    # Both lists have the same order, so that the constants show whether each tensor was loaded into the right one.
     assert holds(backbone, checkpoint_shapes.slowfast_slow_r50())
     assert report.unexpected == ("blocks.5.proj.bias", "blocks.5.proj.weight")
 

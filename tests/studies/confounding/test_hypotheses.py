@@ -6,7 +6,7 @@ SEMANTICS = ("color", "shape", "brightness", "trajectory")
 
 
 def run(setting, loss, accuracy, *, static=(1.0, 1.0), dynamic=(1.0, 1.0), seed=0, untrained=0.5):
-    """A run of ten steps whose gradient norms go from one value to another."""
+    """Return a run of ten steps whose gradient norms change linearly between two values."""
     return {
         "setting": setting,
         "loss": loss,
@@ -43,8 +43,8 @@ def test_runs_like_the_papers_support_every_prediction():
 def test_a_small_gain_and_a_learned_shortcut_are_not_supported():
     worse = run("color=trajectory", "decoupled", (0.8, 1, 1, 0.59), dynamic=(0.1, 0.1))
     result = verdicts([AS_THE_PAPER_SAYS[0], worse, *AS_THE_PAPER_SAYS[2:]])
-    missed = {title for (_, title), supported in result.items() if not supported}
-    assert missed == {
+    unsupported = {title for (_, title), supported in result.items() if not supported}
+    assert unsupported == {
         "the harder factor is learned",
         "the easier factor is still learned",
         "the harder stream's gradient is preserved",

@@ -16,7 +16,7 @@ STUDY = {
 
 
 def run(setting, loss, seed):
-    """A made-up run in which the decoupled loss learns everything and the unified one nothing of the harder half."""
+    """A made-up run: the decoupled loss learns everything, the unified one nothing of the harder component."""
     hard = 1.0 if loss == "decoupled" or setting == "none" else 0.5
     start, end = dict.fromkeys(SEMANTICS, 0.5), dict(zip(SEMANTICS, (1.0, hard, 1.0, hard), strict=True))
     streams = {"static": start, "dynamic": start}
@@ -52,9 +52,9 @@ def test_the_page_has_the_papers_figures_and_a_verdict_for_each_prediction(tmp_p
     for panel in panels:
         assert f'aria-label="{panel}' in html
     assert "Lines are means over 2 seeds" in html
-    # Both streams have the norms that they have everywhere: what the theory says of gradients is seen to fail.
-    missed = [p["title"] for p in result if not p["supported"]]
-    assert missed.count("the harder stream's gradient is preserved") == 2
-    assert html.count("not supported</td>") == len(missed)
+    # The gradient norms of both streams are the same everywhere, so the prediction about gradients is not supported.
+    unsupported = [p["title"] for p in result if not p["supported"]]
+    assert unsupported.count("the harder stream's gradient is preserved") == 2
+    assert html.count("not supported</td>") == len(unsupported)
     assert "The runs support 10" in html
     assert "predicts trajectory with an accuracy of 0.50 after training with one loss" in html

@@ -36,19 +36,19 @@ FACTOR_NAMES = {"color", "shape", "brightness", "trajectory"}
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    """A whole study, as short as can be, and what it returned."""
+    """Run a minimal study; returns its folder and result."""
     out = tmp_path_factory.mktemp("study")
     return out, run_confounding_study(out, TINY, num_seeds=1, num_processes=2)
 
 
 def test_every_setting_loss_and_seed_has_its_accuracies_and_series(study):
     out, results = study
-    written = json.loads((out / "results.json").read_text())
+    saved = json.loads((out / "results.json").read_text())
     assert (out / "report.html").exists()
-    assert written == results
-    keys = {(run["setting"], run["loss"], run["seed"]) for run in written["runs"]}
+    assert saved == results
+    keys = {(run["setting"], run["loss"], run["seed"]) for run in saved["runs"]}
     assert keys == {(s, loss, seed) for s in CONFOUNDED_PAIRS for loss in LOSSES for seed in (0,)}
-    for run in written["runs"]:
+    for run in saved["runs"]:
         assert set(run["accuracy"]) == set(run["untrained"]) == FACTOR_NAMES
         assert {len(run["grad_norm_curves"][stream]) for stream in ("static", "dynamic")} == {3}
         assert run["steps"] == [0, 2, 3]
@@ -60,8 +60,8 @@ def test_an_interrupted_study_continues_and_ends_the_same(study, tmp_path, caplo
     out, results = study
     copy = Path(shutil.copytree(out, tmp_path / "copy"))
     run_result_path(copy, "none", "decoupled", 0).unlink()
-    marked = json.loads(run_result_path(copy, "none", "unified", 0).read_text()) | {"seconds": 1e6}
-    run_result_path(copy, "none", "unified", 0).write_text(json.dumps(marked))
+    changed_result = json.loads(run_result_path(copy, "none", "unified", 0).read_text()) | {"seconds": 1e6}
+    run_result_path(copy, "none", "unified", 0).write_text(json.dumps(changed_result))
     with caplog.at_level("INFO", "stillmotion"):
         repeated = run_confounding_study(copy, TINY, num_seeds=1, num_processes=1)
     assert [line[:26] for line in caplog.messages] == ["none             decoupled"]
@@ -106,7 +106,7 @@ def test_the_papers_factors_have_the_two_values_that_it_names(tmp_path):
     assert (clips.labels["color"] == clips.labels["trajectory"]).all()
 
 
-def labelled(*rows):
+def make_rows(*rows):
     names = ("color", "shape", "brightness", "trajectory")
     labels = dict(zip(names, np.array(rows).T, strict=True))
     return TwoStreamClips(torch.zeros(len(rows), 1), torch.zeros(len(rows), 1), labels)
@@ -115,22 +115,22 @@ def labelled(*rows):
 def test_redrawn_positives_share_all_factors_and_are_never_the_anchor():
     rng = np.random.default_rng(0)
     rows = rng.integers(2, size=(64, 4))
-    draw = positive_pair_sampler(ConfoundingConfig(num_videos=64, batch_size=16), labelled(*rows), rng)
+    sample_positives = positive_pair_sampler(ConfoundingConfig(num_videos=64, batch_size=16), make_rows(*rows), rng)
     met = set()
     for _ in range(50):
-        anchors, positives = draw().reshape(16, 2).T
+        anchors, positives = sample_positives().reshape(16, 2).T
         assert len(set(anchors)) == 16
         assert (anchors != positives).all()
         assert (rows[anchors] == rows[positives]).all()
         met |= set(zip(anchors.tolist(), positives.tolist(), strict=True))
-    alike = {(i, j) for i in range(64) for j in range(64) if i != j and (rows[i] == rows[j]).all()}
-    assert len(met) > 0.7 * len(alike)
+    pairs = {(i, j) for i in range(64) for j in range(64) if i != j and (rows[i] == rows[j]).all()}
+    assert len(met) > 0.7 * len(pairs)
 
 
 def test_too_few_alike_videos_are_named():
     rows = [(i & 1, i >> 1 & 1, i >> 2 & 1, 0) for i in range(8)]
     with pytest.raises(StillmotionError, match="0 of 8 videos share their factors"):
-        positive_pair_sampler(ConfoundingConfig(num_videos=8, batch_size=4), labelled(*rows), np.random.default_rng(0))
+        positive_pair_sampler(ConfoundingConfig(num_videos=8, batch_size=4), make_rows(*rows), np.random.default_rng(0))
 
 
 def test_windows_are_two_clips_of_one_video():
@@ -148,8 +148,8 @@ def test_windows_are_two_clips_of_one_video():
 def test_a_decoupled_stream_has_the_gradient_it_has_alone():
     torch.manual_seed(0)
     static, dynamic = (torch.randn(5, 2, 4, requires_grad=True) for _ in range(2))
-    (alone,) = torch.autograd.grad(two_stream_loss("decoupled", static, dynamic.detach() * 0 + 1.0, 0.2), static)
-    (beside,) = torch.autograd.grad(two_stream_loss("decoupled", static, dynamic, 0.2), static)
-    torch.testing.assert_close(alone, beside)
+    (expected,) = torch.autograd.grad(two_stream_loss("decoupled", static, dynamic.detach() * 0 + 1.0, 0.2), static)
+    (gradient,) = torch.autograd.grad(two_stream_loss("decoupled", static, dynamic, 0.2), static)
+    torch.testing.assert_close(expected, gradient)
     (unified,) = torch.autograd.grad(two_stream_loss("unified", static, dynamic, 0.2), static)
-    assert not torch.allclose(unified, beside)
+    assert not torch.allclose(unified, gradient)

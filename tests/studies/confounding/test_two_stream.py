@@ -8,8 +8,8 @@ from stillmotion.errors import StillmotionError
 from stillmotion.studies.confounding.two_stream import TwoStreamNetwork, motion_channels, sample_clips
 
 
-def shifted(dx, dy, *, frames=3, size=48):
-    """A smooth texture that moves by (dx, dy) pixels a frame."""
+def moving_frames(dx, dy, *, frames=3, size=48):
+    """Return frames of a smooth texture that moves by (dx, dy) pixels per frame."""
     noise = np.random.default_rng(0).uniform(0, 1, (size + 40, size + 40)).astype(np.float32)
     texture = cv2.normalize(cv2.GaussianBlur(noise, (0, 0), 2.5), None, 20, 230, cv2.NORM_MINMAX).astype(np.uint8)
     views = [texture[20 - dy * t : 20 - dy * t + size, 20 - dx * t : 20 - dx * t + size] for t in range(frames)]
@@ -17,14 +17,14 @@ def shifted(dx, dy, *, frames=3, size=48):
 
 
 def test_flow_maps_hold_a_known_shift():
-    maps = motion_channels(shifted(2, -1))
+    maps = motion_channels(moving_frames(2, -1))
     inside = maps[:, 12:-12, 12:-12]
     np.testing.assert_allclose(inside[:2].mean((1, 2)), 2, atol=0.1)
     np.testing.assert_allclose(inside[2:4].mean((1, 2)), -1, atol=0.1)
 
 
 def test_a_uniform_change_of_light_is_seen_by_the_differences_alone():
-    pixels = shifted(0, 0)
+    pixels = moving_frames(0, 0)
     pixels[1:] += 10
     maps = motion_channels(pixels)
     np.testing.assert_allclose(maps[4], 10 / 255, atol=1e-6)

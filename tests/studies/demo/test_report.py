@@ -36,13 +36,13 @@ def test_the_demo_report_holds_every_section_and_a_picture(tmp_path):
     ]
     for title in expected:
         assert f"<h2>{title}" in html
-    # The summary's numbers are the results', the largest change first.
+    # The summary has the numbers of the results, with the largest change first.
     seeds = "2 of 2 seeds"
     won = f"brightness (0.55 → 0.95, {seeds}), trajectory (0.60 → 0.80, {seeds}) and shape (0.50 → 0.60, {seeds})"
     assert f"V-SimCLR + BOD-VCL improves {won} and worsens color (0.95 → 0.90, 1 of 2 seeds)." in html
     assert "V-SimCLR is below the untrained network on brightness (0.55, 0.80)." in html
     assert "0.550 (0.50–0.60)" in html
-    assert "method.static_dynamic.method" in html  # in which the two runs differ
+    assert "method.static_dynamic.method" in html  # the fields in which the two runs differ
     for name in ("V-SimCLR", "V-SimCLR + BOD-VCL"):
         assert f'aria-label="eigenvalues of {name}"' in html
     assert html.count("nearest by dynamic</div>") == 2 * 4

@@ -12,10 +12,10 @@ from stillmotion.training.tasks import get_recipe
 
 
 @pytest.fixture
-def shown(monkeypatch):
-    """Runs that are not trained: a probe of a run finds its seed, in hundredths, for every factor and feature."""
+def training_calls(monkeypatch):
+    """Replace training: the accuracy of a run is its seed / 100 for all factors and features. Returns the calls."""
 
-    def probed(runs, *, num_processes, format_line):
+    def fake_train_and_evaluate(runs, *, num_processes, format_line):
         for (name, seed), run in runs.items():
             kinds = {kind: {f: {"top1": seed / 100} for f in FACTORS} for kind in FEATURE_KINDS}
             assert run.eval_options["static_dynamic"] == StaticDynamicConfig()  # the same feature for all methods
@@ -23,12 +23,12 @@ def shown(monkeypatch):
             run.run_dir.mkdir(parents=True)
             (run.run_dir / "linear_probe.json").write_text(json.dumps({"accuracy": dict.fromkeys(networks, kinds)}))
             assert format_line((name, seed)).startswith(name)
-        pages.append((num_processes, [run.config for run in runs.values()]))
+        calls.append((num_processes, [run.config for run in runs.values()]))
 
-    pages = []
-    monkeypatch.setattr(module, "train_and_evaluate", probed)
+    calls = []
+    monkeypatch.setattr(module, "train_and_evaluate", fake_train_and_evaluate)
     monkeypatch.setattr(module, "write_demo_page", lambda folder, results, runs: folder / "report.html")
-    return pages
+    return calls
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def shown(monkeypatch):
     ],
 )
 def test_methods_are_probed_by_seed_on_seeds_that_no_setting_was_chosen_on(
-    tmp_path, shown, all_methods, methods, seeds
+    tmp_path, training_calls, all_methods, methods, seeds
 ):
     run_demo(tmp_path, all_methods=all_methods, num_processes=2)
     results = json.loads((tmp_path / "results.json").read_text())
@@ -49,10 +49,11 @@ def test_methods_are_probed_by_seed_on_seeds_that_no_setting_was_chosen_on(
         assert table["seeds"]["12"] == dict.fromkeys(FACTORS, 0.12)
         assert table["mean"] == pytest.approx(dict.fromkeys(FACTORS, sum(map(int, seeds)) / len(seeds) / 100))
         assert table["by_feature_kind"]["11"][FEATURE_KIND] == table["seeds"]["11"]
-    [(processes, configs)] = shown
+    [(processes, configs)] = training_calls
     assert processes == 2
     assert len(configs) == len(methods) * len(seeds)
-    assert {config.train.num_threads for config in configs} == {1}  # so that no result depends on the processes
+    # One thread each, so that results do not depend on the number of processes.
+    assert {config.train.num_threads for config in configs} == {1}
 
 
 def test_all_methods_see_the_same_videos_through_the_same_network_for_as_long():
@@ -65,10 +66,10 @@ def test_all_methods_see_the_same_videos_through_the_same_network_for_as_long():
         )
 
 
-def test_another_objective_is_trained_with_and_without_bod_vcl(tmp_path, shown):
+def test_another_objective_is_trained_with_and_without_bod_vcl(tmp_path, training_calls):
     run_demo(tmp_path, objective="moco", num_seeds=1)
     assert list(json.loads((tmp_path / "results.json").read_text())["methods"]) == ["moco", "moco+bod", "untrained"]
-    assert [config.method.objective.name for config in shown[0][1]] == ["moco", "moco"]
+    assert [config.method.objective.name for config in training_calls[0][1]] == ["moco", "moco"]
 
 
 @pytest.mark.parametrize(

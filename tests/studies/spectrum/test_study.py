@@ -28,7 +28,7 @@ def test_pairs_have_exactly_the_covariance_they_are_made_with():
 
 @pytest.mark.parametrize("strength", [0.3, 0.6, 1.3])
 def test_a_linear_projection_shrinks_directions_as_theorem_1_says(strength):
-    """Tolerance 1e-3; directions beyond 2λ within 0.01 of zero, where the minimum is flat."""
+    """The tolerance is 1e-3, and 0.01 for directions beyond 2λ, where the minimum at zero is flat."""
     pairs = sample_pairs(VARIANCES, num_pairs=100)
     trained = train_projection(pairs, strength * SCALE)
     expected = predicted_eigenvalues(VARIANCES, strength * SCALE)
@@ -36,13 +36,13 @@ def test_a_linear_projection_shrinks_directions_as_theorem_1_says(strength):
     is_positive = expected > 0
     torch.testing.assert_close(result[is_positive], expected[is_positive], atol=1e-3, rtol=0)
     assert (result[~is_positive] < 0.01).all()
-    gram = pairs.basis.T @ trained.T @ trained @ pairs.basis  # W commutes with Σ: it mixes no two directions
+    gram = pairs.basis.T @ trained.T @ trained @ pairs.basis  # W commutes with Σ, so it does not mix directions
     assert (gram - torch.diag(gram.diagonal())).abs().max() < 1e-3
 
 
 @pytest.mark.parametrize("strength", [0.6, 1.3])
 def test_a_two_layer_projection_shrinks_them_alike(strength):
-    """Tolerance 2e-3: tanh is only nearly linear."""
+    """The tolerance is 2e-3, because tanh is only approximately linear."""
     pairs = sample_pairs(VARIANCES, num_pairs=60)
     trained = train_projection(pairs, strength * SCALE, num_layers=2)
     result = shrinkage_factors(trained, pairs.basis)
@@ -51,7 +51,7 @@ def test_a_two_layer_projection_shrinks_them_alike(strength):
 
 @pytest.mark.parametrize("strength", [0.2, 0.45, 1.3])
 def test_the_margin_grows_as_theorem_2_says(strength):
-    """Tolerance 1e-3 τ, for λ on both sides of τ/2."""
+    """The tolerance is 1e-3 τ, for λ below and above τ/2."""
     pairs = sample_pairs(VARIANCES, num_pairs=100)
     trained = train_projection(pairs, strength * SCALE)
     expected = predicted_margin_gain(VARIANCES, strength * SCALE)
@@ -64,8 +64,8 @@ def test_the_objective_is_the_papers():
     pairs = sample_pairs(torch.tensor([0.5, 1.0, 2.0]), num_pairs=10)
     w = torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     v = torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    moved = [0.5 * float((w @ (a - b)).square().sum()) for a, b in zip(*pairs[:2], strict=True)]
-    expected = sum(moved) / 10 + 0.5 * 0.7 * float((w @ w.T - torch.eye(3)).square().sum())
+    prediction_errors = [0.5 * float((w @ (a - b)).square().sum()) for a, b in zip(*pairs[:2], strict=True)]
+    expected = sum(prediction_errors) / 10 + 0.5 * 0.7 * float((w @ w.T - torch.eye(3)).square().sum())
     assert 0.7 * float(transfer_objective([w], pairs, 0.7)) == pytest.approx(expected)
 
     def g(z):

@@ -1,4 +1,4 @@
-"""Sweeps as a user types them, of runs that take a second."""
+"""Sweeps over short runs, as a user types them."""
 
 import json
 import re
@@ -39,7 +39,7 @@ SMALL = [
 PROBE = {"num_clips": 1, "videos": 24, "kinds": ["whole"]}
 
 
-def typed(out: Path, *arguments: str) -> Command:
+def start_sweep(out: Path, *arguments: str) -> Command:
     return Command("study", "sweep", "--out", str(out), *arguments, "--eval-num-videos", "24", "--set", *SMALL)
 
 
@@ -48,19 +48,19 @@ def small(*more: str):
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory):
-    """Two radii with two seeds each, and what was said about them."""
+def sweep(tmp_path_factory):
+    """Run a sweep of two radii with two seeds each; returns its folder and output."""
     out = tmp_path_factory.mktemp("sweeps")
-    command = typed(out, "--field", "method.static_dynamic.radius", "--values", "0.15", "0.3", "--num-seeds", "2")
+    command = start_sweep(out, "--field", "method.static_dynamic.radius", "--values", "0.15", "0.3", "--num-seeds", "2")
     return out, command.expect_success(), command.stdout
 
 
-def test_a_sweep_writes_a_table_a_page_and_the_numbers_behind_them(swept):
-    out, words, answer = swept
+def test_a_sweep_writes_a_table_a_page_and_the_numbers_behind_them(sweep):
+    out, stderr, stdout = sweep
     folder = out / "method.static_dynamic.radius"
     assert sorted(f.name for f in folder.iterdir()) == ["report.html", "results.csv", "results.json"]
-    assert answer.splitlines()[-1] == f"written: {folder / 'report.html'}"
-    assert len(re.findall("^method.static_dynamic.radius: 0.(15|3), seed [01]  color", words, re.MULTILINE)) == 4
+    assert stdout.splitlines()[-1] == f"written: {folder / 'report.html'}"
+    assert len(re.findall("^method.static_dynamic.radius: 0.(15|3), seed [01]  color", stderr, re.MULTILINE)) == 4
     results = json.loads((folder / "results.json").read_text())
     assert list(results["points"]) == ["0.15", "0.3"]
     for radius, point in results["points"].items():
@@ -69,24 +69,24 @@ def test_a_sweep_writes_a_table_a_page_and_the_numbers_behind_them(swept):
             config = json.loads(Path(run, "config.json").read_text())
             assert config["method"]["static_dynamic"]["radius"] == float(radius)
             assert config["train"]["seed"] == seed
-            probed = json.loads(Path(run, "linear_probe.json").read_text())["accuracy"]["pretrained"]["whole"]
-            for factor, cell in probed.items():
+            accuracy = json.loads(Path(run, "linear_probe.json").read_text())["accuracy"]["pretrained"]["whole"]
+            for factor, cell in accuracy.items():
                 assert point["accuracy"]["whole"][factor][seed] == cell["top1"]
-            average = np.mean([cell["top1"] for cell in probed.values()])
+            average = np.mean([cell["top1"] for cell in accuracy.values()])
             assert point["accuracy"]["whole"]["average"][seed] == pytest.approx(average)
         assert min(point["step_seconds"]) > 0
         assert min(point["step_memory_mib"]) > 0
         assert set(point["untrained"]) == {"whole", "concat"}
     shape = results["points"]["0.3"]["accuracy"]["whole"]["shape"]
-    line = next(line for line in answer.splitlines() if line.startswith("0.3 "))
+    line = next(line for line in stdout.splitlines() if line.startswith("0.3 "))
     assert f"{np.mean(shape):.3f} ± {np.std(shape, ddof=1):.3f}" in line
 
 
-def test_sweeps_into_one_place_share_runs_that_compute_the_same(swept):
-    out, *_ = swept
+def test_sweeps_into_one_place_share_runs_that_compute_the_same(sweep):
+    out, *_ = sweep
     before = {f: f.stat().st_mtime_ns for f in (out / "runs").glob("*/training_state.pt")}
     points = ["narrow: method.static_dynamic.radius=0.15 train.num_threads=1", "wide: method.static_dynamic.radius=0.3"]
-    command = typed(out, "--points", *points, "--num-seeds", "2")
+    command = start_sweep(out, "--points", *points, "--num-seeds", "2")
     assert command.expect_success() == ""
     assert {f: f.stat().st_mtime_ns for f in (out / "runs").glob("*/training_state.pt")} == before
     first, second = (
@@ -96,20 +96,20 @@ def test_sweeps_into_one_place_share_runs_that_compute_the_same(swept):
 
 
 def test_plans_made_together_share_the_probe_of_the_network_they_start_from(tmp_path):
-    """Runs are written by hand, so that there is nothing left to train."""
+    """The files of all runs are written by hand, so that nothing is trained."""
     plans = [
         sweep_over_field(small(), "optim.lr", ["1e-3", "2e-3"]),
         sweep_over_field(small(), "optim.epochs", ["2", "3"]),
     ]
     runs = _plan_runs(plans, tmp_path / "runs", 2, {"data": "synthetic", **PROBE, "kinds": ["whole", "concat"]})
-    bearers = [run for run in runs.values() if run.eval_options.get("compare_untrained")]
-    assert len(bearers) == 2
+    runs_with_untrained = [run for run in runs.values() if run.eval_options.get("compare_untrained")]
+    assert len(runs_with_untrained) == 2
     for number, run in enumerate(runs.values()):
         run.run_dir.mkdir(parents=True)
         (run.run_dir / "step_cost.json").write_text(json.dumps({"seconds": 0.1, "memory": 5.0}))
         cells = {"light": {"top1": number / 10}, "motion": {"top1": 0.5}}
         accuracy = {"pretrained": {"whole": cells, "concat": cells}}
-        if run in bearers:
+        if run in runs_with_untrained:
             start = {"light": {"top1": run.config.train.seed / 2}, "motion": {"top1": 0.25}}
             accuracy["untrained"] = {"whole": start, "concat": start}
         chance = {"light": 0.5, "motion": 0.5}
@@ -125,17 +125,17 @@ def test_plans_made_together_share_the_probe_of_the_network_they_start_from(tmp_
 
 def test_a_killed_sweep_goes_on_repeats_nothing_and_ends_in_a_summary(tmp_path):
     arguments = ("--preset", "per-frame", "--num-seeds", "1")
-    command = typed(tmp_path, *arguments)
+    command = start_sweep(tmp_path, *arguments)
     deadline = time.monotonic() + 300
-    while not (done := list(tmp_path.glob("runs/*/linear_probe.json"))):
+    while not (finished := list(tmp_path.glob("runs/*/linear_probe.json"))):
         assert command.is_running, command.stderr
-        assert time.monotonic() < deadline, "the sweep does not get on"
+        assert time.monotonic() < deadline, "the sweep makes no progress"
         time.sleep(0.01)
     command.send(signal.SIGKILL)
     assert command.wait() == -signal.SIGKILL
-    state = done[0].parent / "training_state.pt"
+    state = finished[0].parent / "training_state.pt"
     before = state.stat().st_mtime_ns
-    second = typed(tmp_path, *arguments)
+    second = start_sweep(tmp_path, *arguments)
     second.expect_success()
     assert state.stat().st_mtime_ns == before
     assert len(list(tmp_path.glob("runs/*"))) == 3
@@ -156,7 +156,7 @@ def wait_for(happens, command: Command, seconds: float = 120) -> None:
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGTERM])
 def test_a_run_whose_study_is_stopped_or_killed_saves_itself(tmp_path, stop):
     long = "long: optim.epochs=100000 train.checkpoint_every_steps=100000"
-    command = typed(tmp_path, "--points", long, "--num-seeds", "1")
+    command = start_sweep(tmp_path, "--points", long, "--num-seeds", "1")
     wait_for(lambda: any(f.stat().st_size for f in tmp_path.glob("runs/*/metrics.jsonl")), command)
     command.send(stop)
     assert command.wait() != 0
@@ -181,8 +181,8 @@ def test_a_place_in_a_file_is_one_line(tmp_path):
 
 def test_a_run_is_named_by_what_it_computes():
     config = small()
-    same = apply_overrides(config, {"train.num_threads": 2, "data.num_workers": 1, "recipe": "other"})
-    assert run_hash(config, PROBE) == run_hash(same, PROBE)
+    equivalent = apply_overrides(config, {"train.num_threads": 2, "data.num_workers": 1, "recipe": "other"})
+    assert run_hash(config, PROBE) == run_hash(equivalent, PROBE)
     assert run_hash(config, PROBE) != run_hash(apply_overrides(config, {"train.seed": 1}), PROBE)
     assert run_hash(config, PROBE) != run_hash(config, PROBE | {"num_clips": 2})
     assert run_hash(config, PROBE) == run_hash(config, PROBE | {"kinds": ["concat"]})

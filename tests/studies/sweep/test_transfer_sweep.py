@@ -33,16 +33,16 @@ def small():
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory):
+def sweep(tmp_path_factory):
     out = tmp_path_factory.mktemp("transfers")
     sequences = write_davis_layout(out / "davis", SyntheticConfig(num_videos=1, image_size=16, num_frames=4), seed=9)
-    how = SweepOptions(num_seeds=2, eval_num_videos=3, sequences=str(sequences))
-    (result,) = run_plans([sweep_over_field(small(), "method.separability_weight", ["3", "30"])], out, how)
+    options = SweepOptions(num_seeds=2, eval_num_videos=3, sequences=str(sequences))
+    (result,) = run_plans([sweep_over_field(small(), "method.separability_weight", ["3", "30"])], out, options)
     return out, result
 
 
-def test_a_point_has_the_papers_measures_for_each_seed_and_the_frozen_model_beside_it(swept):
-    _, result = swept
+def test_a_point_has_the_papers_measures_for_each_seed_and_the_frozen_model_beside_it(sweep):
+    _, result = sweep
     columns = {"cycle_accuracy", "inter_distance", "intra_distance", "margin", "J&F"}
     for point in result["points"].values():
         for of in ("accuracy", "untrained"):
@@ -54,24 +54,24 @@ def test_a_point_has_the_papers_measures_for_each_seed_and_the_frozen_model_besi
     assert trained[0] != trained[1]
 
 
-def test_figures_are_those_of_the_runs_own_measurement(swept):
-    out, result = swept
+def test_figures_are_those_of_the_runs_own_measurement(sweep):
+    out, result = sweep
     run = result["points"]["30"]["run_dirs"][1]
-    written = json.loads((out / "runs" / run.rpartition("/")[2] / "transfer_metrics.json").read_text())
-    assert written["pretrained"]["tokens"]["J&F"] == result["points"]["30"]["accuracy"]["tokens"]["J&F"][1]
+    metrics = json.loads((out / "runs" / run.rpartition("/")[2] / "transfer_metrics.json").read_text())
+    assert metrics["pretrained"]["tokens"]["J&F"] == result["points"]["30"]["accuracy"]["tokens"]["J&F"][1]
     assert (out / "method.separability_weight" / "report.html").exists()
     header = (out / "method.separability_weight" / "results.csv").read_text().splitlines()[0]
     assert "cycle_accuracy mean" in header
     assert "seconds" not in header
 
 
-def test_finished_runs_are_not_trained_again(swept, monkeypatch):
-    out, result = swept
+def test_finished_runs_are_not_trained_again(sweep, monkeypatch):
+    out, result = sweep
     monkeypatch.setattr(
         "stillmotion.utils.worker_processes.Worker", lambda *_, **__: pytest.fail("a run was started again")
     )
-    how = SweepOptions(num_seeds=2, eval_num_videos=3, sequences=str(out / "davis"))
-    (second,) = run_plans([sweep_over_field(small(), "method.separability_weight", ["3", "30"])], out, how)
+    options = SweepOptions(num_seeds=2, eval_num_videos=3, sequences=str(out / "davis"))
+    (second,) = run_plans([sweep_over_field(small(), "method.separability_weight", ["3", "30"])], out, options)
     assert second == result
 
 
@@ -89,7 +89,7 @@ def test_ready_made_sweeps_change_fields_that_there_are():
 
 
 def test_what_does_not_go_together_is_refused(tmp_path):
-    for asked, how, message in (
+    for config, options, message in (
         (SweepConfig(preset="frame-gap"), None, "frame-gap is a sweep of transfer recipes"),
         (SweepConfig(recipe="debug:dinov2-b16", preset="radius"), None, "radius is a sweep of pre-training"),
         (SweepConfig(recipe="dino-b16", preset="frame-gap"), None, "no image model given"),
@@ -100,15 +100,15 @@ def test_what_does_not_go_together_is_refused(tmp_path):
         ),
     ):
         with pytest.raises(StillmotionError, match=message):
-            run_sweep(asked, tmp_path, how)
+            run_sweep(config, tmp_path, options)
 
 
-def test_a_frozen_model_is_measured_only_where_it_is_asked_for(swept, tmp_path):
-    out, result = swept
+def test_a_frozen_model_is_measured_only_where_it_is_asked_for(sweep, tmp_path):
+    out, result = sweep
     run = out / "runs" / result["points"]["3"]["run_dirs"][0].rpartition("/")[2]
-    asked = {"data": "synthetic", "videos": 3}
+    eval_options = {"data": "synthetic", "videos": 3}
     before = (run / "transfer_metrics.json").read_text()
-    evaluate_transfer_run(run, small(), asked)
+    evaluate_transfer_run(run, small(), eval_options)
     assert set(json.loads((run / "transfer_metrics.json").read_text())) == {"pretrained"}
     (run / "transfer_metrics.json").write_text(before)
 
@@ -116,13 +116,13 @@ def test_a_frozen_model_is_measured_only_where_it_is_asked_for(swept, tmp_path):
 @pytest.mark.parametrize(
     ("layout", "write", "columns"), [("vip", write_vip, {"mIoU"}), ("jhmdb", write_jhmdb, {"PCK@0.1", "PCK@0.2"})]
 )
-def test_parts_and_joints_are_scored_too(swept, tmp_path, layout, write, columns):
-    out, result = swept
+def test_parts_and_joints_are_scored_too(sweep, tmp_path, layout, write, columns):
+    out, result = sweep
     run = out / "runs" / result["points"]["3"]["run_dirs"][0].rpartition("/")[2]
     file = run / "transfer_metrics.json"
     before = file.read_text()
-    asked = {"data": "synthetic", "videos": 3, "sequence_layout": layout, "resolution": "480p"}
-    evaluate_transfer_run(run, small(), asked | {"sequences": str(write(tmp_path / layout))})
+    eval_options = {"data": "synthetic", "videos": 3, "sequence_layout": layout, "resolution": "480p"}
+    evaluate_transfer_run(run, small(), eval_options | {"sequences": str(write(tmp_path / layout))})
     scores = json.loads(file.read_text())["pretrained"]["tokens"]
     file.write_text(before)
     assert columns <= set(scores)

@@ -1,4 +1,4 @@
-"""Boxes over frames, films and pictures of key frames."""
+"""Boxes drawn on frames, and videos and pictures of key frames."""
 
 import av
 import numpy as np
@@ -17,24 +17,24 @@ def colour(number):
 
 def test_a_box_is_outlined_where_it_is_and_its_lines_stand_above():
     frame = np.zeros((40, 60, 3), np.uint8)
-    plain = draw_boxes(frame, [LabeledBox((0.2, 0.5, 0.6, 0.9), [])])
-    larger = plain.shape[0] // 40
-    assert plain.shape == (40 * larger, 60 * larger, 3)
-    assert min(plain.shape[:2]) >= 320
-    ys, xs = np.nonzero(plain.sum(-1))
-    assert np.abs(np.array([xs.min(), xs.max()]) / plain.shape[1] - [0.2, 0.6]).max() < 0.01
-    assert np.abs(np.array([ys.min(), ys.max()]) / plain.shape[0] - [0.5, 0.9]).max() < 0.01
-    np.testing.assert_array_equal(plain[ys[0], xs[0]], colour(0))
-    named = draw_boxes(frame, [LabeledBox((0.2, 0.5, 0.6, 0.9), ["walk 0.91", "talk 0.50"])])
-    changed = np.nonzero((named != plain).any(-1))
-    assert changed[0].max() <= ys.min()
+    without_text = draw_boxes(frame, [LabeledBox((0.2, 0.5, 0.6, 0.9), [])])
+    larger = without_text.shape[0] // 40
+    assert without_text.shape == (40 * larger, 60 * larger, 3)
+    assert min(without_text.shape[:2]) >= 320
+    ys, xs = np.nonzero(without_text.sum(-1))
+    assert np.abs(np.array([xs.min(), xs.max()]) / without_text.shape[1] - [0.2, 0.6]).max() < 0.01
+    assert np.abs(np.array([ys.min(), ys.max()]) / without_text.shape[0] - [0.5, 0.9]).max() < 0.01
+    np.testing.assert_array_equal(without_text[ys[0], xs[0]], colour(0))
+    with_text = draw_boxes(frame, [LabeledBox((0.2, 0.5, 0.6, 0.9), ["walk 0.91", "talk 0.50"])])
+    text_pixels = np.nonzero((with_text != without_text).any(-1))
+    assert text_pixels[0].max() <= ys.min()
 
 
 def test_lines_stay_within_the_frame():
     frame = np.zeros((320, 320, 3), np.uint8)
     for box in ((0.0, 0.0, 0.1, 0.1), (0.95, 0.95, 1.0, 1.0), (0.0, 0.0, 1.0, 1.0), (-0.5, -0.5, 1.5, 1.5)):
-        shown = draw_boxes(frame, [LabeledBox(box, ["a long name of an action 0.99"])])
-        assert (shown > 240).all(-1).sum() > 20  # its letters
+        image = draw_boxes(frame, [LabeledBox(box, ["a long name of an action 0.99"])])
+        assert (image > 240).all(-1).sum() > 20  # the text
     assert draw_boxes(frame, []).sum() == 0
 
 
@@ -54,12 +54,12 @@ def test_a_film_and_a_picture_show_found_and_annotated_boxes(tmp_path):
     film, picture = write_box_video(tmp_path / "boxes", "test-1", videos, rows)
     with av.open(str(film)) as container:
         frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
-    assert len(frames) == 8 + 4 + 4 + 1  # from half a second before the first key frame to as much after the second
+    assert len(frames) == 8 + 4 + 4 + 1  # from 0.5 s before the first key frame to 0.5 s after the second
     assert frames[0].shape[1] >= 2 * 320
     with Image.open(picture) as strip:
         pixels = np.array(strip)
     upper, lower = np.split(pixels, 2)
-    drawn = (pixels[len(upper) :] == colour(0).astype(np.uint8)).all(-1)
-    assert drawn.sum() > 100
+    is_box_color = (pixels[len(upper) :] == colour(0).astype(np.uint8)).all(-1)
+    assert is_box_color.sum() > 100
     assert not (upper == colour(0).astype(np.uint8)).all(-1).any()
     assert lower.shape == upper.shape

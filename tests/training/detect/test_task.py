@@ -1,4 +1,4 @@
-"""Detection runs of a second: what is written, resuming, sharing a batch, and what stops a run."""
+"""Short detection runs: log files, resuming, gradient accumulation, and errors."""
 
 import json
 
@@ -30,7 +30,7 @@ def test_a_run_writes_scores_of_every_action_for_every_box_and_their_map(run):
     assert len(boxes.keyframes) == results["num_detections"] == len(tests.keyframes.boxes) * len(tests.actions)
     assert set(load_metrics(run)) == {"loss/binary_cross_entropy", "grad_norm", "lr", "epoch"}
     scores = frame_average_precision(tests.annotated_boxes, boxes, tests.actions)
-    assert results["mAP"] == pytest.approx(mean_average_precision(scores), abs=1e-3)  # the file rounds
+    assert results["mAP"] == pytest.approx(mean_average_precision(scores), abs=1e-3)  # the file has rounded values
     assert list(results["AP"]) == list(tests.actions.values())
     assert "predicted boxes" in results["test_box_source"]
 
@@ -45,25 +45,25 @@ def test_a_run_is_an_encoder_of_its_weights_and_clips(run):
 
 def test_a_batch_in_parts_gives_the_gradient_of_the_whole_though_boxes_are_unevenly_shared(tmp_path):
     runs = []
-    for parts in (1, 2, 4):
-        config = small_config(head={"freeze_backbone": True}, train={"grad_accum_steps": parts}, epochs=1)
-        runs.append(load_weights(detect_once(config, tmp_path / str(parts))))
-    for other in runs[1:]:
-        torch.testing.assert_close(other["classifier.weight"], runs[0]["classifier.weight"], atol=1e-6, rtol=1e-4)
+    for num_parts in (1, 2, 4):
+        config = small_config(head={"freeze_backbone": True}, train={"grad_accum_steps": num_parts}, epochs=1)
+        runs.append(load_weights(detect_once(config, tmp_path / str(num_parts))))
+    for later_run in runs[1:]:
+        torch.testing.assert_close(later_run["classifier.weight"], runs[0]["classifier.weight"], atol=1e-6, rtol=1e-4)
 
 
 def test_a_frozen_run_trains_the_classifier_alone(run, tmp_path):
     frozen = load_weights(detect_once(small_config(head={"freeze_backbone": True}), tmp_path / "frozen"))
-    begun = load_weights(detect_once(small_config(head={"freeze_backbone": True}, lr=1e-12), tmp_path / "begun"))
+    start = load_weights(detect_once(small_config(head={"freeze_backbone": True}, lr=1e-12), tmp_path / "begun"))
     for name, value in frozen.items():
-        assert torch.equal(value, begun[name]) == name.startswith("backbone."), name
-    assert any(not torch.equal(value, begun[name]) for name, value in load_weights(run).items() if "backbone" in name)
+        assert torch.equal(value, start[name]) == name.startswith("backbone."), name
+    assert any(not torch.equal(value, start[name]) for name, value in load_weights(run).items() if "backbone" in name)
 
 
 def test_seeds_draw_other_networks_and_videos(run, tmp_path):
-    other = detect_once(small_config(train={"seed": 1}, epochs=1), tmp_path / "other")
+    other_run = detect_once(small_config(train={"seed": 1}, epochs=1), tmp_path / "other")
     assert not torch.equal(
-        load_weights(run)["backbone.layers.0.0.weight"], load_weights(other)["backbone.layers.0.0.weight"]
+        load_weights(run)["backbone.layers.0.0.weight"], load_weights(other_run)["backbone.layers.0.0.weight"]
     )
 
 
@@ -78,7 +78,7 @@ def test_ava_is_read_and_unreadable_videos_are_named_and_left_out(tmp_path):
     assert results["missing_videos"] == ["test-2"]
     boxes = read_box_csv(tmp_path / "run" / "detections.csv", has_scores=True)
     assert {video for video, _ in boxes.keyframes} == {"test-0"}
-    assert results["num_annotated_key_frames"] == 2  # of three, one is excluded
+    assert results["num_annotated_key_frames"] == 2  # one of three is excluded
     assert json.loads((tmp_path / "run" / "failed_videos.json").read_text()).keys() == {"train-2"}
 
 
@@ -90,14 +90,14 @@ def test_without_predicted_boxes_the_test_is_on_annotated_ones_and_says_so(tmp_p
 
 
 def test_layer_decay_slows_the_early_stages(tmp_path):
-    moved = {}
+    changes = {}
     start = load_weights(detect_once(small_config(lr=1e-12, epochs=1), tmp_path / "start"))
     for decay in (1.0, 0.1):
         end = load_weights(
             detect_once(small_config(epochs=1, layer_decay=decay, weight_decay=0.0), tmp_path / str(decay))
         )
-        moved[decay] = float((end["backbone.layers.0.0.weight"] - start["backbone.layers.0.0.weight"]).abs().mean())
-    assert moved[0.1] < 0.02 * moved[1.0]
+        changes[decay] = float((end["backbone.layers.0.0.weight"] - start["backbone.layers.0.0.weight"]).abs().mean())
+    assert changes[0.1] < 0.02 * changes[1.0]
 
 
 def test_presets_have_the_papers_schedules():

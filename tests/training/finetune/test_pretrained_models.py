@@ -1,4 +1,4 @@
-"""Fine-tuning of networks from elsewhere: where gradients flow, what stays frozen, and that the run is an encoder."""
+"""Fine-tuning of external networks: trained and frozen weights, and the run as an encoder."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ def dinov2(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def transferred(tmp_path_factory):
+def transfer_run(tmp_path_factory):
     config = small_transfer.small_config(epochs=1, warmup_epochs=0)
     return small_transfer.transfer_once(config, tmp_path_factory.mktemp("models") / "transfer")
 
@@ -33,7 +33,7 @@ def short(encoder, size, **head):
     )
 
 
-def moved(run, start):
+def changed_names(run, start):
     saved = load_weights(run)
     before = load(start).backbone.state_dict()
     return {name for name, tensor in before.items() if not torch.equal(tensor, saved[f"backbone.{name}"])}
@@ -41,9 +41,9 @@ def moved(run, start):
 
 def test_a_transformers_model_is_trained_end_to_end_and_is_an_encoder(dinov2, tmp_path):
     run = finetune_once(short(f"{dinov2}@pool=mean,size=28", 0), tmp_path / "run")
-    learned = moved(run, f"{dinov2}@pool=mean")
-    assert any("patch_embeddings" in name for name in learned)
-    assert any("layer.1" in name for name in learned)
+    changed = changed_names(run, f"{dinov2}@pool=mean")
+    assert any("patch_embeddings" in name for name in changed)
+    assert any("layer.1" in name for name in changed)
     encoder = load(run)
     assert encoder.backbone.token_pool == "mean"
     assert (encoder.input_config.num_frames, encoder.input_config.image_size) == (2, 28)
@@ -60,17 +60,19 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("how", PARTS)
+@pytest.mark.parametrize("trained_blocks", PARTS)
 @pytest.mark.parametrize("kind", ["transformers", "transfer"])
-def test_as_much_of_a_frozen_model_is_trained_as_of_a_transferred_one(dinov2, transferred, tmp_path, caplog, kind, how):
-    encoder, size = {"transformers": (f"{dinov2}@pool=mean", 28), "transfer": (transferred, 24)}[kind]
-    run = finetune_once(short(encoder, size, unfreeze=how, pool="concat"), tmp_path / "run")
-    learned = moved(run, encoder)
-    projection = {name for name in learned if name.startswith("projection.")}
-    assert bool(projection) == (kind == "transfer" and how != "none")
-    for part in PARTS["all"]:
-        assert any(part in name for name in learned) == (part in PARTS[how]), part
-    assert ("weights are frozen" in caplog.text) == (how != "all")
+def test_as_much_of_a_frozen_model_is_trained_as_of_a_transferred_one(
+    dinov2, transfer_run, tmp_path, caplog, kind, trained_blocks
+):
+    encoder, size = {"transformers": (f"{dinov2}@pool=mean", 28), "transfer": (transfer_run, 24)}[kind]
+    run = finetune_once(short(encoder, size, unfreeze=trained_blocks, pool="concat"), tmp_path / "run")
+    changed = changed_names(run, encoder)
+    projection = {name for name in changed if name.startswith("projection.")}
+    assert bool(projection) == (kind == "transfer" and trained_blocks != "none")
+    for prefix in PARTS["all"]:
+        assert any(prefix in name for name in changed) == (prefix in PARTS[trained_blocks]), prefix
+    assert ("weights are frozen" in caplog.text) == (trained_blocks != "all")
     assert load_weights(run)["head.weight"].shape[1] == 2 * 32
     for name, tensor in load(run).backbone.state_dict().items():
         assert torch.equal(tensor, load_weights(run)[f"backbone.{name}"]), name
@@ -85,7 +87,7 @@ def test_i3d_is_trained_at_any_clip_and_stays_an_encoder_without_its_file(tmp_pa
         epochs=1, data={"videos_per_class": 1, "synthetic": replace(small_config().data.synthetic, num_videos=8)}
     )
     run = finetune_once(replace(config, encoder=start), tmp_path / "run")
-    assert moved(run, start)
+    assert changed_names(run, start)
     file.unlink()
     encoder = load(run)
     assert (encoder.input_config.num_frames, encoder.input_config.image_size) == (8, 32)
@@ -93,7 +95,7 @@ def test_i3d_is_trained_at_any_clip_and_stays_an_encoder_without_its_file(tmp_pa
 
 
 @pytest.mark.parametrize("kind", ["transformers", "transfer"])
-def test_models_from_elsewhere_have_no_untrained_baseline(dinov2, transferred, tmp_path, kind):
-    encoder, size = {"transformers": (dinov2, 28), "transfer": (transferred, 24)}[kind]
+def test_models_from_elsewhere_have_no_untrained_baseline(dinov2, transfer_run, tmp_path, kind):
+    encoder, size = {"transformers": (dinov2, 28), "transfer": (transfer_run, 24)}[kind]
     with pytest.raises(StillmotionError, match="Random initialization is not supported"):
         finetune_once(replace(short(encoder, size), from_scratch=True), tmp_path / "run")

@@ -24,17 +24,17 @@ def test_slowfast_trains_200_epochs_under_a_cosine():
 
 
 def test_after_synchronised_norms_slowfast_has_twice_the_rate_no_decay_and_more_dropout():
-    config, other = FINETUNE_RECIPES.get("slowfast-syncbn"), FINETUNE_RECIPES.get("slowfast")
+    config, baseline = FINETUNE_RECIPES.get("slowfast-syncbn"), FINETUNE_RECIPES.get("slowfast")
     assert (config.optim.lr, config.optim.weight_decay, config.head.dropout) == (0.01, 0.0, 0.8)
-    assert config.data == other.data
+    assert config.data == baseline.data
     assert config.data.fps == 30
 
 
 def test_networks_at_112_pixels_see_16_frames_and_are_tested_on_three_clips():
-    config, other = FINETUNE_RECIPES.get("bod-vcl-112"), FINETUNE_RECIPES.get("slowfast-syncbn")
+    config, baseline = FINETUNE_RECIPES.get("bod-vcl-112"), FINETUNE_RECIPES.get("slowfast-syncbn")
     assert (config.data.num_frames, config.data.frame_stride, config.data.image_size) == (16, 4, 112)
     assert (config.data.num_test_clips, config.data.num_test_crops, config.data.test_full_frame) == (3, 1, False)
-    assert (config.optim, config.head, config.data.augment) == (other.optim, other.head, other.data.augment)
+    assert (config.optim, config.head, config.data.augment) == (baseline.optim, baseline.head, baseline.data.augment)
 
 
 def test_the_video_vit_is_tuned_as_videomae_is():

@@ -14,7 +14,7 @@ from stillmotion.utils.typed_config import to_dict
 
 @pytest.fixture
 def run(tmp_path):
-    """The folder of a run that was not trained: what is shown is written here."""
+    """Write the files of a run without training it."""
     folder = tmp_path / "run"
     folder.mkdir()
     classes = ["run", "sit", "fly"]

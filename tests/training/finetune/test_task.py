@@ -1,4 +1,4 @@
-"""Fine-tuning runs of a second: what is written, resuming, fairness of the baseline, and what stops a run."""
+"""Short fine-tuning runs: log files, resuming, the untrained baseline, and errors."""
 
 import json
 from dataclasses import replace
@@ -27,7 +27,7 @@ from stillmotion.training.run_log import RunLog, load_metrics
 from stillmotion.training.tasks import get_recipe
 from stillmotion.utils.typed_config import from_dict
 
-# It has no batch norms, whose statistics are each part's own.
+# The network has no batch norms, whose statistics would differ between parts.
 TRANSFORMER = "debug:k400-byol-rho4-vit_b"
 
 
@@ -54,14 +54,14 @@ def test_low_precision_and_accumulated_parts_train(tmp_path, precision):
 
 def test_accumulated_parts_give_the_gradient_of_the_whole_batch(tmp_path):
     by_parts = []
-    for parts in (1, 2):
-        config = small_config(head={"mixup_alpha": 0.4}, train={"grad_accum_steps": parts})
-        by_parts.append(gradients(0, replace(config, encoder=TRANSFORMER), tmp_path / str(parts)))
+    for num_parts in (1, 2):
+        config = small_config(head={"mixup_alpha": 0.4}, train={"grad_accum_steps": num_parts})
+        by_parts.append(gradients(0, replace(config, encoder=TRANSFORMER), tmp_path / str(num_parts)))
     torch.testing.assert_close(by_parts[1], by_parts[0], atol=1e-6, rtol=1e-4)
 
 
 def gradients(rank, config, folder):
-    """The gradient of every weight in the first step."""
+    """Return the gradient of every weight in the first step."""
     with single_thread():
         run = FinetuneTrainer(config, folder, torch.device("cpu"))
         run.train_step(run.loader.iter_epoch(0), 0, RunLog(folder, total_steps=1, enabled=False))
@@ -84,9 +84,9 @@ def ranks(tmp_path_factory):
 
 @pytest.mark.slow
 def test_two_processes_give_the_gradient_of_one(ranks, tmp_path):
-    whole = gradients(0, MIXED, tmp_path / "one")
+    expected = gradients(0, MIXED, tmp_path / "one")
     for rank in ranks:
-        torch.testing.assert_close(rank["gradients"], whole, atol=1e-6, rtol=1e-4)
+        torch.testing.assert_close(rank["gradients"], expected, atol=1e-6, rtol=1e-4)
 
 
 @pytest.mark.slow
@@ -102,13 +102,13 @@ def test_an_encoder_is_started_from_and_the_untrained_baseline_is_not(tmp_path):
     config = replace(small_config(lr=1e-12, weight_decay=0.0, epochs=1), encoder=str(encoder))
     from_run = load_weights(finetune_once(config, tmp_path / "run"))
     fresh = load_weights(finetune_once(replace(config, from_scratch=True), tmp_path / "fresh"))
-    started = load_weights(encoder)
+    start_weights = load_weights(encoder)
     name = next(key for key in from_run if key.startswith("backbone.") and from_run[key].ndim == 5)
-    torch.testing.assert_close(from_run[name], started[f"online.{name}"])
-    assert not torch.allclose(fresh[name], started[f"online.{name}"])
+    torch.testing.assert_close(from_run[name], start_weights[f"online.{name}"])
+    assert not torch.allclose(fresh[name], start_weights[f"online.{name}"])
     torch.testing.assert_close(from_run["head.weight"], fresh["head.weight"], atol=1e-6, rtol=0)
-    other = replace(config, from_scratch=True, train=replace(config.train, seed=1))
-    assert not torch.allclose(load_weights(finetune_once(other, tmp_path / "other"))[name], fresh[name])
+    scratch_config = replace(config, from_scratch=True, train=replace(config.train, seed=1))
+    assert not torch.allclose(load_weights(finetune_once(scratch_config, tmp_path / "other"))[name], fresh[name])
 
 
 def test_a_run_is_an_encoder_even_when_its_own_is_gone(tmp_path):
@@ -146,17 +146,19 @@ def test_a_run_notes_its_network_and_the_clips_it_takes(tmp_path):
 def test_a_run_counts_strides_at_the_rate_that_it_is_asked_for(tmp_path):
     timed = finetune_once(small_config(epochs=1, data={"fps": 16}), tmp_path / "timed")
     resumed = finetune_once(replace(small_config(epochs=1), encoder=str(timed)), tmp_path / "again")
-    counted = finetune_once(replace(small_config(epochs=1, data={"fps": 0}), encoder=str(timed)), tmp_path / "counted")
-    assert [load(run).input_config.fps for run in (timed, resumed, counted)] == [16, 16, 0]
+    run_at_fps = finetune_once(
+        replace(small_config(epochs=1, data={"fps": 0}), encoder=str(timed)), tmp_path / "counted"
+    )
+    assert [load(run).input_config.fps for run in (timed, resumed, run_at_fps)] == [16, 16, 0]
     assert load(f"{timed}@fps=4").input_config.fps == 4
 
 
 def test_several_clips_of_a_video_are_as_many_steps_more_and_each_has_its_label(tmp_path):
     run = FinetuneTrainer(small_config(data={"clips_per_video": 3}), tmp_path / "run", torch.device("cpu"))
     assert run.steps_per_epoch == 3 * 16 // 4
-    seen = np.concatenate([batch["index"] for batch in run.loader.iter_epoch(0)])
-    assert sorted(seen) == list(range(3 * 16))
-    assert np.array_equal(run.labels[seen], run.videos.train_labels[seen % 16])
+    indices = np.concatenate([batch["index"] for batch in run.loader.iter_epoch(0)])
+    assert sorted(indices) == list(range(3 * 16))
+    assert np.array_equal(run.labels[indices], run.videos.train_labels[indices % 16])
     first, second = (run.loader.iter_epoch(0) for _ in range(2))
     clips = {int(i): clip for batch in first for i, clip in zip(batch["index"], batch["clips"], strict=True)}
     assert not all(torch.equal(clips[i], clips[i + 16]) for i in range(16))
@@ -183,10 +185,10 @@ def test_deeper_layers_learn_more_slowly(tmp_path):
 def test_mixup_and_dropout_change_with_the_epoch_and_not_with_the_batch(tmp_path):
     with single_thread():
         run = FinetuneTrainer(small_config(head={"dropout": 0.5}), tmp_path, torch.device("cpu"))
-    together = run._dropout_mask([3, 5], 1)
-    assert torch.equal(together[1:], run._dropout_mask([5], 1))
-    assert not torch.equal(together, run._dropout_mask([3, 5], 2))
-    assert set(together.unique().tolist()) == {0.0, 2.0}
+    joint_mask = run._dropout_mask([3, 5], 1)
+    assert torch.equal(joint_mask[1:], run._dropout_mask([5], 1))
+    assert not torch.equal(joint_mask, run._dropout_mask([3, 5], 2))
+    assert set(joint_mask.unique().tolist()) == {0.0, 2.0}
 
 
 def test_an_unreadable_video_is_named_and_skipped(tmp_path, capsys):
@@ -200,7 +202,7 @@ def test_an_unreadable_video_is_named_and_skipped(tmp_path, capsys):
 
 
 def fold_list(root):
-    """A list with two folds, whose second test half holds a class that is never trained on."""
+    """Write a list with two folds; the second test split has a class without training videos."""
     lines = ["path,class,split1,split2"]
     for name in ("dark", "light"):
         lines += [
@@ -219,9 +221,9 @@ def test_folds_are_trained_one_by_one_and_averaged(tmp_path):
         before = (folder / "fold1" / "training_state.pt").read_bytes()
         finetune_folds(config, tmp_path / "folds", [1, 2])
     assert (folder / "fold1" / "training_state.pt").read_bytes() == before
-    results, each = load_results(folder), [load_results(folder / f"fold{i}") for i in (1, 2)]
-    assert results["top1"] == pytest.approx(np.mean([r["top1"] for r in each]))
-    assert results["folds"] == {"1": each[0], "2": each[1]}
+    results, fold_results = load_results(folder), [load_results(folder / f"fold{i}") for i in (1, 2)]
+    assert results["top1"] == pytest.approx(np.mean([r["top1"] for r in fold_results]))
+    assert results["folds"] == {"1": fold_results[0], "2": fold_results[1]}
 
 
 def test_folds_that_are_the_same_are_an_error(tmp_path):

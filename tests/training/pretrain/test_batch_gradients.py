@@ -1,4 +1,4 @@
-"""What `solve` makes of a method: the late solvers against unrolled steps of the same level."""
+"""`compute_gradients`: the late-layer solvers against unrolled inner steps."""
 
 import copy
 from dataclasses import replace
@@ -20,44 +20,46 @@ LATE = {
 }
 
 
-def unrolled(method, clips, late):
-    """The gradient through one inner step of the late weights, both levels from one pass of what stands before them."""
+def unrolled_gradient(method, clips, late_prefixes):
+    """Return the gradient through one inner step of the late weights; both levels share the early features."""
     weights = {name: w.detach().requires_grad_() for name, w in method.trainable_parameters().items()}
-    moved = [name for name in weights if name.startswith(late)]
+    late_names = [name for name in weights if name.startswith(late_prefixes)]
     backbone, rows = method.online.backbone, clips.flatten(0, 1)
 
     def features(w):
-        own = {name.removeprefix("online.backbone."): v for name, v in w.items() if name.startswith("online.backbone.")}
-        return functional_call(backbone, own, (rows,))
+        backbone_weights = {
+            name.removeprefix("online.backbone."): v for name, v in w.items() if name.startswith("online.backbone.")
+        }
+        return functional_call(backbone, backbone_weights, (rows,))
 
-    def loss(w, level, made):
-        return sum(functional_call(method, w, (clips,), {"level": level, "features": made}).losses.values())
+    def loss(w, level, early):
+        return sum(functional_call(method, w, (clips,), {"level": level, "features": early}).losses.values())
 
     grads = torch.autograd.grad(
-        loss(weights, "inner", features(weights)), [weights[k] for k in moved], create_graph=True
+        loss(weights, "inner", features(weights)), [weights[k] for k in late_names], create_graph=True
     )
-    here = weights | {k: weights[k] - RATE * g for k, g in zip(moved, grads, strict=True)}
-    outer = loss(here, "outer", features(here))
+    updated = weights | {k: weights[k] - RATE * g for k, g in zip(late_names, grads, strict=True)}
+    outer = loss(updated, "outer", features(updated))
     return dict(zip(weights, torch.autograd.grad(outer, list(weights.values()), materialize_grads=True), strict=True))
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("how", LATE_LAYER_SOLVERS)
-def test_a_late_solvers_gradient_is_that_through_its_unrolled_step(objective, how):
+@pytest.mark.parametrize("solver", LATE_LAYER_SOLVERS)
+def test_a_late_solvers_gradient_is_that_through_its_unrolled_step(objective, solver):
     method, clips = tiny_method(objective).train(), tiny_clips()
-    config = PretrainConfig(method=method.config, solver=SolverConfig(how, inner_lr=RATE, curvature_limit=0.0))
+    config = PretrainConfig(method=method.config, solver=SolverConfig(solver, inner_lr=RATE, curvature_limit=0.0))
     result = compute_gradients(method, clips, config)[1]
-    expected = unrolled(tiny_method(objective).train(), clips, LATE[how])
+    expected = unrolled_gradient(tiny_method(objective).train(), clips, LATE[solver])
     torch.testing.assert_close(result, expected, atol=1e-9, rtol=1e-8)
 
 
 @pytest.mark.parametrize("objective", ["simclr", "byol"])
-@pytest.mark.parametrize("how", LATE_LAYER_SOLVERS)
-def test_batch_norms_move_once_a_step(objective, how):
+@pytest.mark.parametrize("solver", LATE_LAYER_SOLVERS)
+def test_batch_norms_move_once_a_step(objective, solver):
     method, clips = tiny_method(objective).train(), tiny_clips()
     before = copy.deepcopy(method.state_dict())
     losses, _ = compute_gradients(
-        method, clips, PretrainConfig(method=method.config, solver=SolverConfig(how, inner_steps=2))
+        method, clips, PretrainConfig(method=method.config, solver=SolverConfig(solver, inner_steps=2))
     )
     assert list(losses.losses) == ["prediction", "orthogonality", "static", "dynamic"]
     for name, value in method.state_dict().items():
@@ -67,11 +69,11 @@ def test_batch_norms_move_once_a_step(objective, how):
             assert torch.equal(value, before[name]), name
 
 
-@pytest.mark.parametrize("how", LATE_LAYER_SOLVERS)
-def test_a_late_solver_on_one_clip_differs_and_works_in_low_precision(how):
+@pytest.mark.parametrize("solver", LATE_LAYER_SOLVERS)
+def test_a_late_solver_on_one_clip_differs_and_works_in_low_precision(solver):
     method = tiny_method("simclr", "none", norm=False, clips_per_video=1).float().train()
     clips = tiny_clips(8).float()
-    config = PretrainConfig(method=method.config, solver=SolverConfig(how))
+    config = PretrainConfig(method=method.config, solver=SolverConfig(solver))
     exact = compute_gradients(method, clips, config)[1]
     low = compute_gradients(method, clips, replace(config, train=replace(config.train, precision="bf16")))[1]
     size = sum(g.square().sum() for g in exact.values()).sqrt()
@@ -80,8 +82,8 @@ def test_a_late_solver_on_one_clip_differs_and_works_in_low_precision(how):
     torch.testing.assert_close(scaled, exact, atol=1e-4, rtol=1e-3)
 
 
-@pytest.mark.parametrize("how", LATE_LAYER_SOLVERS)
-def test_strict_prediction_is_refused_where_both_levels_share_a_pass(how):
+@pytest.mark.parametrize("solver", LATE_LAYER_SOLVERS)
+def test_strict_prediction_is_refused_where_both_levels_share_a_pass(solver):
     method = tiny_method("simclr", per_frame_kernels=True)
-    with pytest.raises(StillmotionError, match=f"{how} shares one backbone pass .* Use --solver.name itd-rmad"):
-        compute_gradients(method, tiny_clips(), PretrainConfig(method=method.config, solver=SolverConfig(how)))
+    with pytest.raises(StillmotionError, match=f"{solver} shares one backbone pass .* Use --solver.name itd-rmad"):
+        compute_gradients(method, tiny_clips(), PretrainConfig(method=method.config, solver=SolverConfig(solver)))

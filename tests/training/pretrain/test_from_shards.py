@@ -1,4 +1,4 @@
-"""Training from tar files."""
+"""Training from shards."""
 
 from pathlib import Path
 
@@ -15,20 +15,22 @@ SMALL = {"optim.batch_size": 4, "data.num_workers": 0}
 
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same small copies as files and as shards."""
+    """Write the same small copies as files and as shards."""
     root = tmp_path_factory.mktemp("sets")
     write_class_folders(root / "originals", videos_per_class=6)
-    for form in ("mp4", "shards"):
+    for format_name in ("mp4", "shards"):
         prepare_dataset(
-            VideoDataConfig(root / "originals").open(), root / form, PrepareConfig(short_side=16, format=form)
+            VideoDataConfig(root / "originals").open(),
+            root / format_name,
+            PrepareConfig(short_side=16, format=format_name),
         )  # type: ignore[arg-type]
     return root
 
 
 def test_shards_train_to_the_weights_that_files_train_to(sets: Path, tmp_path: Path) -> None:
     files, shards = (
-        train(small_config(overrides=SMALL | {"data.path": str(sets / form)}), tmp_path / form)
-        for form in ("mp4", "shards")
+        train(small_config(overrides=SMALL | {"data.path": str(sets / format_name)}), tmp_path / format_name)
+        for format_name in ("mp4", "shards")
     )
     assert_same_weights(files, shards)
 

@@ -1,4 +1,4 @@
-"""Estimates: what is counted without numbers is what a real step takes, and every recipe's step can be imagined."""
+"""Estimated FLOPs and memory equal those of a real step, and the step of every recipe runs on FakeTensors."""
 
 from dataclasses import replace
 
@@ -33,22 +33,22 @@ def test_the_memory_of_a_step_is_what_torch_allocates(name):
 def test_memory_grows_with_a_device_s_share_and_checkpointing_spares_it():
     config = get_recipe("laptop")
     config = replace(config, optim=replace(config.optim, batch_size=8))
-    alone, shared = count_step_cost(config), count_step_cost(config, num_devices=2)
+    one_device, shared = count_step_cost(config), count_step_cost(config, num_devices=2)
     lighter = count_step_cost(replace(config, train=replace(config.train, activation_checkpointing=True)))
-    assert 0.4 < (shared.peak_bytes - shared.state_bytes) / (alone.peak_bytes - alone.state_bytes) < 0.75
-    assert lighter.peak_bytes < 0.9 * alone.peak_bytes
-    assert lighter.flops > alone.flops
-    assert lighter.trainable_params == alone.trainable_params == shared.trainable_params
+    assert 0.4 < (shared.peak_bytes - shared.state_bytes) / (one_device.peak_bytes - one_device.state_bytes) < 0.75
+    assert lighter.peak_bytes < 0.9 * one_device.peak_bytes
+    assert lighter.flops > one_device.flops
+    assert lighter.trainable_params == one_device.trainable_params == shared.trainable_params
 
 
 def test_a_run_that_does_not_fit_is_given_settings_that_do():
     config = get_recipe("k400-bod-simclr", debug=True)
     config = replace(config, train=replace(config.train, precision="fp32"))
-    whole = count_step_cost(config).peak_bytes
-    fitting = find_fitting_config(config, num_devices=1, usable_bytes=0.8 * whole)
+    peak_bytes = count_step_cost(config).peak_bytes
+    fitting = find_fitting_config(config, num_devices=1, usable_bytes=0.8 * peak_bytes)
     assert fitting is not None
-    changed, options = fitting
-    assert count_step_cost(changed).peak_bytes <= 0.8 * whole
+    new_config, options = fitting
+    assert count_step_cost(new_config).peak_bytes <= 0.8 * peak_bytes
     assert options.startswith("--train.precision bf16")
     assert find_fitting_config(config, num_devices=1, usable_bytes=1000) is None
 
@@ -59,7 +59,7 @@ def test_a_batch_that_devices_cannot_share_is_named():
         count_step_cost(replace(config, optim=replace(config.optim, batch_size=16)), num_devices=3)
 
 
-# In what recipes of one structure may differ: numbers that ask for no other operations, and where videos lie.
+# Fields in which recipes of one structure may differ: they change no operation.
 INDIFFERENT = (
     *("recipe", "train.", "optim.", "data.path", "data.layout", "data.synthetic.", "data.frame_stride"),
     *("data.image_size", "data.num_workers", "data.augment", "method.views.", "method.static_dynamic.radius"),
@@ -69,7 +69,7 @@ INDIFFERENT = (
 
 
 def structures() -> dict[tuple[object, ...], list[str]]:
-    """Recipes by their structure. Debug twins and runs on tokens are small: other tests take their steps for real."""
+    """Group recipes by their structure, without debug recipes and runs on tokens, whose real steps other tests run."""
     names: dict[tuple[object, ...], list[str]] = {}
     for name in list_recipes("pretrain"):
         config = get_recipe(name)
@@ -98,14 +98,14 @@ def test_a_full_size_step_of_every_structure_runs_without_numbers_and_waits_for_
 
 
 def test_every_recipe_is_of_a_structure_whose_step_was_gone_through():
-    for first, *others in structures().values():
-        for name in others:
+    for first, *same_structure in structures().values():
+        for name in same_structure:
             differences = diff_configs(get_recipe(first), get_recipe(name))
             assert all(line.startswith(INDIFFERENT) for line in differences), (first, name, differences)
 
 
 def test_nothing_in_a_step_is_left_on_another_device():
-    """On the meta device everything must have been made where the weights are."""
+    """On the meta device, all tensors must be created on the device of the weights."""
     config = get_recipe("k400-bod-simclr", debug=True)
     with torch.device("meta"):
         method = _build_method(config)

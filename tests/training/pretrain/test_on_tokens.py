@@ -1,4 +1,4 @@
-"""Pre-training on kept tokens: a run trains, goes on, is shared by processes, and is an encoder."""
+"""Pre-training on cached tokens: training, resuming, several processes, and the run as an encoder."""
 
 import json
 from dataclasses import replace
@@ -63,9 +63,13 @@ def test_two_processes_keep_the_tokens_of_one(tmp_path):
     for command in two_ranks(*words, str(tmp_path / "two")):
         command.expect_success()
     config = replace(load_config(tmp_path / "two", PretrainConfig), recipe="debug:tokens-simclr")
-    one, two = (sorted((folder / "tokens").iterdir()) for folder in (train(config, tmp_path / "one"), tmp_path / "two"))
-    assert [file.name for file in one] == [file.name for file in two]
-    assert all(left.read_bytes() == right.read_bytes() for left, right in zip(one, two, strict=True))
+    single_files, parallel_files = (
+        sorted((folder / "tokens").iterdir()) for folder in (train(config, tmp_path / "one"), tmp_path / "two")
+    )
+    assert [file.name for file in single_files] == [file.name for file in parallel_files]
+    assert all(
+        left.read_bytes() == right.read_bytes() for left, right in zip(single_files, parallel_files, strict=True)
+    )
 
 
 def test_a_run_is_an_encoder_of_pixels(run, tmp_path):
@@ -77,7 +81,7 @@ def test_a_run_is_an_encoder_of_pixels(run, tmp_path):
     videos = sorted(folder.rglob("*.mp4"))
     vectors = encoder.embed(videos, num_clips=2)
     assert vectors.whole.shape == (len(videos), 8 * 2**2)  # four cells
-    assert vectors.dynamic.shape == (len(videos), 2 * 8 * 2**2)  # of windows of two frames
+    assert vectors.dynamic.shape == (len(videos), 2 * 8 * 2**2)  # windows of two frames
     assert np.isfinite(vectors.dynamic).all()
     (retrieval,) = evaluate_retrieval([encoder], TrainTestConfig(str(folder)), RetrievalConfig(num_clips=1)).values()
     assert set(retrieval.scores) == {"whole", "static", "dynamic", "concat", "motion"}

@@ -1,4 +1,4 @@
-"""Recipes by name, and the constants of the papers' tables that they hold."""
+"""Recipes have the constants of the papers' tables."""
 
 import re
 from dataclasses import replace
@@ -29,7 +29,7 @@ from stillmotion.utils.typed_config import diff_configs
 
 METHODS = ("simclr", "byol", "moco", "swav")
 NETWORKS = ("s3d_g", "r3d_18", "r2plus1d_18", "vit_b")
-# Table 4 fine-tunes and Table 6 detects with networks of Table 3: they have no rows of their own.
+# Tables 4 and 6 fine-tune and detect with networks of Table 3, so they have no own rows.
 TABLES = {
     2: [f"k400-{bod}{m}" for m in METHODS for bod in ("", "bod-")],
     3: [
@@ -78,8 +78,8 @@ def test_a_debug_twin_computes_its_rows_losses(name: str) -> None:
     clips = torch.randn(3, config.data.clips_per_video, 3, 6, 16, 16)
     level = {"plain": "outer"}.get(config.solver.name, "both")
     losses = method(clips, level=level).losses  # type: ignore[arg-type]
-    halves = {"whole"} if config.method.static_dynamic.method == "none" else {"static", "dynamic"}
-    assert set(losses) == halves | ({"prediction", "orthogonality"} if level == "both" else set())
+    components = {"whole"} if config.method.static_dynamic.method == "none" else {"static", "dynamic"}
+    assert set(losses) == components | ({"prediction", "orthogonality"} if level == "both" else set())
     assert all(value.isfinite() for value in losses.values())
 
 
@@ -195,25 +195,25 @@ def test_recipes_of_the_papers_have_zeros_around_time_and_our_own_do_not() -> No
     borders = {name: get_recipe(name).method.model.temporal_padding for name in list_recipes()}
     ours = {name for name, border in borders.items() if border == "replicate"}
     assert ours == {name for name in borders if name.startswith(("laptop", "demo-", "tokens-"))}
-    # ViDiDi's networks stride as they were published, but where halves are split.
+    # ViDiDi's networks have their published strides, except with a decomposition.
     strided = {name for name in borders if not get_recipe(name).method.model.per_frame_features}
     assert strided
     assert all(get_recipe(name).method.static_dynamic.method == "none" for name in strided)
 
 
-def changed(name: str, base: str, *, debug: bool = False) -> list[str]:
-    """The fields in which a recipe is not its base."""
-    left, right = (replace(get_recipe(n, debug=debug), recipe="") for n in (base, name))
-    return [line.split(":")[0] for line in diff_configs(left, right)]
+def changed_fields(name: str, base: str, *, debug: bool = False) -> list[str]:
+    """Return the fields in which a recipe differs from its base."""
+    base_config, config = (replace(get_recipe(n, debug=debug), recipe="") for n in (base, name))
+    return [line.split(":")[0] for line in diff_configs(base_config, config)]
 
 
 def test_a_row_with_bod_vcl_differs_from_its_plain_row_in_decomposition_prediction_loss_and_solver_alone() -> None:
     pairs = [(name, name.replace("k400-bod-", "k400-")) for name in K400 if name.startswith("k400-bod-")]
     pairs = [pair for pair in pairs if pair[1] in BOD_VCL_RECIPES]
-    assert len(pairs) == len(METHODS) + 1 + 4 + len(NETWORKS)  # VICReg, and variants of clips
+    assert len(pairs) == len(METHODS) + 1 + 4 + len(NETWORKS)  # VICReg, and other numbers of clips
     for pair in pairs:
         for debug in (False, True):
-            assert {field.rsplit(".", 1)[0] for field in changed(*pair, debug=debug)} <= {
+            assert {field.rsplit(".", 1)[0] for field in changed_fields(*pair, debug=debug)} <= {
                 "method.static_dynamic",
                 "method.prediction",
                 "solver",
@@ -236,26 +236,28 @@ def test_what_the_paper_does_not_state_is_the_same_in_every_row() -> None:
 
 def test_ablations_change_what_their_table_is_about_and_nothing_else() -> None:
     for method in METHODS:
-        assert changed(f"k400-bod-{method}-single-level", f"k400-bod-{method}") == ["solver.name"]
-        assert changed(f"k400-bod-{method}-per-frame", f"k400-bod-{method}") == ["method.prediction.per_frame_kernels"]
-        added = changed(f"k400-{method}-pred", f"k400-{method}")
+        assert changed_fields(f"k400-bod-{method}-single-level", f"k400-bod-{method}") == ["solver.name"]
+        assert changed_fields(f"k400-bod-{method}-per-frame", f"k400-bod-{method}") == [
+            "method.prediction.per_frame_kernels"
+        ]
+        added = changed_fields(f"k400-{method}-pred", f"k400-{method}")
         assert "solver.name" in added
         assert all(field == "solver.name" or field.startswith("method.prediction.") for field in added)
         assert get_recipe(f"k400-{method}-pred").method.static_dynamic.method == "none"
     base = "k400-bod-simclr"
     for steps in (1, 5, 10):
         assert get_recipe(f"{base}-inner{steps}").solver.inner_steps == steps
-        assert changed(f"{base}-inner{steps}", base) == ["solver.inner_steps"] * (steps != 1)
+        assert changed_fields(f"{base}-inner{steps}", base) == ["solver.inner_steps"] * (steps != 1)
     for radius in (0.4, 0.3, 0.2, 0.1, 0.01):
         assert get_recipe(f"{base}-radius{radius}").method.static_dynamic.radius == radius
-        assert changed(f"{base}-radius{radius}", base) == ["method.static_dynamic.radius"] * (radius != 0.1)
+        assert changed_fields(f"{base}-radius{radius}", base) == ["method.static_dynamic.radius"] * (radius != 0.1)
     for width in (16, 32, 64, 128, 256, 512):
         assert get_recipe(f"{base}-dim{width}").method.model.embedding_dim == width
-        assert changed(f"{base}-dim{width}", base) == ["method.model.embedding_dim"] * (width != 128)
+        assert changed_fields(f"{base}-dim{width}", base) == ["method.model.embedding_dim"] * (width != 128)
 
 
 def debug_run(name: str) -> tuple[PretrainConfig, Method, Optimizer, list[Tensor]]:
-    """The configuration, method, optimizer and first batches of clips of a debug twin."""
+    """Return the configuration, method, optimizer and first batches of clips of a debug recipe."""
     config = get_recipe(name, debug=True)
     torch.manual_seed(0)
     method = Method(config.method).train()
@@ -288,10 +290,10 @@ def test_every_inner_step_of_a_debug_twin_lowers_its_prediction_loss(name: str) 
     config, method, optimizer, batches = debug_run(f"k400-bod-{name}")
     for clips in batches:
         weights = dict(method.trainable_parameters())
-        before = prediction_loss(method, clips, weights)
-        gradient = torch.autograd.grad(before, list(weights.values()), materialize_grads=True)
-        moved = {k: w - config.solver.inner_lr * g for (k, w), g in zip(weights.items(), gradient, strict=True)}
-        assert prediction_loss(method, clips, moved).item() < before.item()
+        loss_before = prediction_loss(method, clips, weights)
+        gradient = torch.autograd.grad(loss_before, list(weights.values()), materialize_grads=True)
+        updated = {k: w - config.solver.inner_lr * g for (k, w), g in zip(weights.items(), gradient, strict=True)}
+        assert prediction_loss(method, clips, updated).item() < loss_before.item()
         take_step(method, optimizer, compute_gradients(method, clips, config)[1], config.optim.max_grad_norm)
 
 

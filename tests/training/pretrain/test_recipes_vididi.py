@@ -28,10 +28,10 @@ TABLES = {
 }
 
 
-def changed(name: str, base: str) -> list[str]:
-    """The fields in which a recipe is not its base."""
-    left, right = (replace(get_recipe(n), recipe="") for n in (base, name))
-    return [line.split(":")[0] for line in diff_configs(left, right)]
+def changed_fields(name: str, base: str) -> list[str]:
+    """Return the fields in which a recipe differs from its base."""
+    base_config, config = (replace(get_recipe(n), recipe="") for n in (base, name))
+    return [line.split(":")[0] for line in diff_configs(base_config, config)]
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -43,12 +43,12 @@ def test_a_baseline_differs_in_its_views_alone() -> None:
     for variant, baseline in BASELINES.items():
         for data, net in (("ucf101", "r3d_18"), *((("k400", "r3d_18"), ("ucf101", "s3d")) if variant == "vic" else ())):
             pair = f"{data}-vididi-{variant}-{net}", f"{data}-{baseline}-{net}"
-            assert changed(*pair) == ["method.views.schedule"]
+            assert changed_fields(*pair) == ["method.views.schedule"]
             assert [get_recipe(name).method.views.schedule for name in pair] == ["full", "base"]
-        assert changed(f"demo-vididi-{variant}", f"demo-{baseline}") == ["method.views.schedule"]
+        assert changed_fields(f"demo-vididi-{variant}", f"demo-{baseline}") == ["method.views.schedule"]
     for schedule in TABLE_6_SCHEDULES:
         assert get_recipe(f"ucf101-vididi-{schedule}").method.views == ViewsConfig(schedule, batch_norm="separate")
-        assert changed(f"ucf101-vididi-{schedule}", "ucf101-vicreg-r3d_18") == ["method.views.schedule"] * (
+        assert changed_fields(f"ucf101-vididi-{schedule}", "ucf101-vicreg-r3d_18") == ["method.views.schedule"] * (
             schedule != "base"
         )
 

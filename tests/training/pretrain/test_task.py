@@ -1,4 +1,4 @@
-"""The training loop: what a step does to the weights, and what stops it."""
+"""The training loop: the effect of a step on the weights, and errors."""
 
 import json
 import math
@@ -38,13 +38,13 @@ ONE_STEP = {"data.synthetic.num_videos": 8}
 
 
 def fresh(config: PretrainConfig) -> Method:
-    """The method that a run of this configuration starts from."""
+    """Return the method that a run of this configuration starts from."""
     torch.manual_seed(config.train.seed)
     return Method(config.method).train()
 
 
 def batches(config: PretrainConfig, *, batch: int) -> list[Tensor]:
-    """The clips of the first epoch."""
+    """Return the clips of the first epoch."""
     data, seed = config.data, config.train.seed
     videos = TrainClipDataset(
         data.open(synthetic=data.synthetic, seed=seed),
@@ -57,8 +57,8 @@ def batches(config: PretrainConfig, *, batch: int) -> list[Tensor]:
     return [batch["clips"] for batch in ClipLoader(videos, batch_size=batch, seed=seed).iter_epoch(0)]
 
 
-def stepped(config: PretrainConfig, parts: list[Tensor]) -> tuple[dict[str, Tensor], Tensor]:
-    """Weights after one step with the mean gradient of these parts, and that gradient's norm."""
+def expected_step(config: PretrainConfig, parts: list[Tensor]) -> tuple[dict[str, Tensor], Tensor]:
+    """Return the weights after one step with the mean gradient of these parts, and the gradient's norm."""
     method = fresh(config)
     torch.manual_seed(config.train.seed * 1009 + 1)
     with single_thread():
@@ -77,7 +77,7 @@ def stepped(config: PretrainConfig, parts: list[Tensor]) -> tuple[dict[str, Tens
 def test_a_step_is_the_optimisers_with_the_solvers_gradient(name: str, tmp_path: Path) -> None:
     config = small_config(name, ONE_STEP)
     trained = load_weights(train(config, tmp_path))
-    expected, norm = stepped(config, batches(config, batch=8))
+    expected, norm = expected_step(config, batches(config, batch=8))
     torch.testing.assert_close({k: trained[k] for k in expected}, expected)
     assert load_metrics(tmp_path)["grad_norm"] == [(1, pytest.approx(float(norm)))]
 
@@ -87,10 +87,10 @@ def test_an_accumulated_step_is_the_mean_of_its_parts(tmp_path: Path) -> None:
     trained = load_weights(train(config, tmp_path))
     parts = batches(config, batch=4)
     assert len(parts) == 2
-    expected, _ = stepped(config, parts)
+    expected, _ = expected_step(config, parts)
     torch.testing.assert_close({k: trained[k] for k in expected}, expected)
-    whole, _ = stepped(config, batches(config, batch=8))
-    assert any(not torch.allclose(trained[k], whole[k], atol=1e-5) for k in whole)
+    joint_step, _ = expected_step(config, batches(config, batch=8))
+    assert any(not torch.allclose(trained[k], joint_step[k], atol=1e-5) for k in joint_step)
     losses = [compute_gradients(fresh(config), clips, config)[0].losses["static"] for clips in parts]
     assert load_metrics(tmp_path)["loss/static"][0][1] == pytest.approx(float(sum(losses)) / 2, rel=1e-5)
 
@@ -98,8 +98,10 @@ def test_an_accumulated_step_is_the_mean_of_its_parts(tmp_path: Path) -> None:
 def test_clipping_bounds_the_gradient_and_the_log_tells_its_size_before(tmp_path: Path) -> None:
     config = small_config("k400-simclr", ONE_STEP | SGD | {"optim.max_grad_norm": 1e-3})
     trained, before = load_weights(train(config, tmp_path)), fresh(config).trainable_parameters()
-    moved = torch.stack([(trained[k] - p.detach()).double().square().sum() for k, p in before.items()]).sum().sqrt()
-    assert moved.item() == pytest.approx(0.1 * 1.9 * 1e-3, rel=1e-3)  # Nesterov's first step is 1 + 0.9 gradients
+    update_norm = (
+        torch.stack([(trained[k] - p.detach()).double().square().sum() for k, p in before.items()]).sum().sqrt()
+    )
+    assert update_norm.item() == pytest.approx(0.1 * 1.9 * 1e-3, rel=1e-3)  # Nesterov's first step is 1 + 0.9 gradients
     assert load_metrics(tmp_path)["grad_norm"][0][1] > 1e-2
 
 
@@ -128,8 +130,8 @@ def test_bf16_trains_float32_weights_to_about_the_same_loss(name: str, tmp_path:
     rounded = train(small_config(name, ONE_STEP | {"train.precision": "bf16"}), tmp_path / "rounded")
     assert all(w.isfinite().all() and w.dtype != torch.bfloat16 for w in load_weights(rounded).values())
     losses = [load_metrics(run) for run in (exact, rounded)]
-    part = "loss/whole" if name == "debug:k400-simclr" else "loss/dynamic"
-    assert losses[1][part][0][1] == pytest.approx(losses[0][part][0][1], rel=0.2)
+    loss_name = "loss/whole" if name == "debug:k400-simclr" else "loss/dynamic"
+    assert losses[1][loss_name][0][1] == pytest.approx(losses[0][loss_name][0][1], rel=0.2)
 
 
 @pytest.mark.parametrize("name", ["debug:k400-simclr", "debug:k400-bod-simclr"])
@@ -187,11 +189,13 @@ def test_prototypes_rest_in_the_first_epoch_only(tmp_path: Path) -> None:
     name = "objectives.whole.prototypes.weight"
     config = small_config("k400-swav")
     before = fresh(config).state_dict()
-    one = load_weights(train(config, tmp_path / "one"))
-    assert torch.equal(one[name], before[name])
-    assert not torch.equal(one["online.projector.layers.0.weight"], before["online.projector.layers.0.weight"])
-    two = load_weights(train(small_config("k400-swav", {"optim.epochs": 2}), tmp_path / "two"))
-    assert not torch.equal(two[name], before[name])
+    after_one_epoch = load_weights(train(config, tmp_path / "one"))
+    assert torch.equal(after_one_epoch[name], before[name])
+    assert not torch.equal(
+        after_one_epoch["online.projector.layers.0.weight"], before["online.projector.layers.0.weight"]
+    )
+    after_two_epochs = load_weights(train(small_config("k400-swav", {"optim.epochs": 2}), tmp_path / "two"))
+    assert not torch.equal(after_two_epochs[name], before[name])
 
 
 def test_a_run_starts_from_a_file_of_weights_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -217,7 +221,7 @@ def test_a_wrong_file_of_weights_can_be_mended_in_the_same_folder(tmp_path: Path
 
 @pytest.fixture(scope="module")
 def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Six videos, and three files that are none."""
+    """Write six videos and three files that are not videos."""
     root = write_class_folders(tmp_path_factory.mktemp("videos"), videos_per_class=3, num_frames=6, image_size=16)
     (root / "dark" / "empty.mp4").touch()
     (root / "dark" / "text.mp4").write_text("not a video\n" * 50)
@@ -227,7 +231,7 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def on(videos: Path, **more: Any) -> PretrainConfig:
     changes = {"data.path": str(videos), "data.augment": "weak", "optim.batch_size": 4}
-    return small_config("k400-simclr", changes | {place.replace("__", "."): value for place, value in more.items()})
+    return small_config("k400-simclr", changes | {field.replace("__", "."): value for field, value in more.items()})
 
 
 BROKEN = ("dark/empty.mp4", "dark/text.mp4", "light/cut.mp4")
@@ -259,7 +263,7 @@ def test_a_strict_run_stops_at_a_broken_video_with_its_name_only(videos: Path, w
 
 
 def in_float64(rank: int, folder: str) -> None:
-    """Train BOD-SimCLR; in float32 the recipe makes differences of rounding a million times larger by its end."""
+    """Train BOD-SimCLR in float64, because in float32 the recipe amplifies rounding errors a million times."""
     with single_thread(), pretrain_in_float64():
         config = get_recipe("k400-bod-simclr", debug=True)
         module.PretrainTrainer(config, Path(folder), torch.device("cpu")).train()

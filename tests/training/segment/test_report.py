@@ -6,7 +6,7 @@ from stillmotion.training.segment.report import plot_timelines
 
 
 def bars(figure):
-    """Of each bar (start, length, top, colour)."""
+    """Return (start, length, top, colour) of each bar."""
     result = []
     for bar in figure.axes[0].collections:
         (x0, y0), (x1, _) = bar.get_datalim(figure.axes[0].transData).get_points()
@@ -15,15 +15,15 @@ def bars(figure):
 
 
 def test_a_bar_is_a_segment_and_prediction_stands_above_truth():
-    truth, predicted = {"a": np.array([0, 0, 1, 1])}, {"a": np.array([0, 1, 1, 1])}
-    above, below = (
-        bars(plot_timelines(predicted, truth, ["x", "y"]))[:2],
-        bars(plot_timelines(predicted, truth, ["x", "y"]))[2:],
+    truth, predictions = {"a": np.array([0, 0, 1, 1])}, {"a": np.array([0, 1, 1, 1])}
+    truth_bars, prediction_bars = (
+        bars(plot_timelines(predictions, truth, ["x", "y"]))[:2],
+        bars(plot_timelines(predictions, truth, ["x", "y"]))[2:],
     )
-    assert [bar[:2] for bar in above] == [(0.0, 0.25), (0.25, 0.75)]
-    assert [bar[:2] for bar in below] == [(0.0, 0.5), (0.5, 0.5)]
-    assert above[0][2] < below[0][2]
-    assert [bar[3] for bar in above] == [bar[3] for bar in below] == [*PALETTE[:2]]
+    assert [bar[:2] for bar in truth_bars] == [(0.0, 0.25), (0.25, 0.75)]
+    assert [bar[:2] for bar in prediction_bars] == [(0.0, 0.5), (0.5, 0.5)]
+    assert truth_bars[0][2] < prediction_bars[0][2]
+    assert [bar[3] for bar in truth_bars] == [bar[3] for bar in prediction_bars] == [*PALETTE[:2]]
 
 
 def test_the_legend_names_the_actions_that_are_seen():

@@ -1,4 +1,4 @@
-"""Held-out videos: which are held out, what the round trip measures, which model is kept, and early stopping."""
+"""Held-out videos: their choice, the cycle accuracy on them, the selected model, and early stopping."""
 
 import json
 from dataclasses import replace
@@ -37,11 +37,11 @@ def held_out_config(**changes):
 
 def test_the_held_out_videos_are_chosen_by_their_names_alone():
     names = [f"{i}.mp4" for i in range(40)]
-    training, chosen = split_held_out(Names([f"/a/{name}" for name in names]), 0.2)
-    assert sorted([*training, *chosen]) == list(range(40))
-    assert len(chosen) == 8
-    moved = split_held_out(Names([f"/b/c/{name}" for name in names[::-1]]), 0.2)[1]
-    assert {names[i] for i in chosen} == {names[::-1][i] for i in moved}
+    training, held_out_videos = split_held_out(Names([f"/a/{name}" for name in names]), 0.2)
+    assert sorted([*training, *held_out_videos]) == list(range(40))
+    assert len(held_out_videos) == 8
+    held_out_elsewhere = split_held_out(Names([f"/b/c/{name}" for name in names[::-1]]), 0.2)[1]
+    assert {names[i] for i in held_out_videos} == {names[::-1][i] for i in held_out_elsewhere}
     assert [len(split_held_out(Names(names[:n]), 0.1)[1]) for n in (5, 6, 40)] == [0, 2, 4]
     assert len(split_held_out(Names([str(i) for i in range(400)]), 0.2)[1]) == 16
     assert len(split_held_out(Names(names), 0.0)[1]) == 0
@@ -50,9 +50,9 @@ def test_the_held_out_videos_are_chosen_by_their_names_alone():
 def test_patches_followed_by_content_return_and_those_followed_by_position_do_not():
     h, w, shift = 8, 8, 2
     scene = F.normalize(torch.randn(12, 12, 64, generator=torch.Generator().manual_seed(0)), dim=-1)
-    first, second, repeated = scene[:h, :w], scene[1 : h + 1, 1 : w + 1], scene[shift : h + shift, shift : w + shift]
+    first, returned, repeated = scene[:h, :w], scene[1 : h + 1, 1 : w + 1], scene[shift : h + shift, shift : w + shift]
     regions = torch.arange(h * w) // 8
-    by_content = tuple(x.reshape(h * w, -1) for x in (first, second, repeated))
+    by_content = tuple(x.reshape(h * w, -1) for x in (first, returned, repeated))
     by_position = (torch.eye(h * w),) * 3
     region, cycle = round_trip(by_content, regions, (h, w), shift)
     assert region > 0.9
@@ -91,12 +91,12 @@ def test_the_frozen_model_is_kept_unless_the_projection_is_better(tmp_path, monk
     config = held_out_config(epochs=6)
     run = transfer_once(config, tmp_path / "run")
     results = json.loads((run / HELD_OUT_FILE).read_text())
-    assert results["step"] == 3  # the first check is the best; two more end the run
+    assert results["step"] == 3  # the first check is the best; two worse ones end the run
     assert load_metrics(run)["epoch"][-1][0] == 9
     assert load_run_status(run).is_finished
-    weights, before = load_weights(run), len(calls)
+    weights, num_calls = load_weights(run), len(calls)
     transfer_once(config, run)  # a finished run is not trained or checked again
-    assert len(calls) == before
+    assert len(calls) == num_calls
     assert all(torch.equal(tensor, load_weights(run)[name]) for name, tensor in weights.items())
     assert (load_patch_tokens(run).projection is None) == (gain < 0)
     assert results["kept"] == ("frozen" if gain < 0 else "transferred")

@@ -13,9 +13,9 @@ def test_a_lattice_is_spread_over_the_grid():
 
 def test_moved_patches_are_found_where_they_went():
     frame = torch.randn(12, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    moved = torch.randperm(12, generator=torch.Generator().manual_seed(1))
-    second = 3 * frame[moved]  # cosine does not see length
-    assert match_patches(frame, second, [0, 5, 11]) == [int((moved == i).nonzero()) for i in (0, 5, 11)]
+    permutation = torch.randperm(12, generator=torch.Generator().manual_seed(1))
+    second = 3 * frame[permutation]  # cosines do not depend on length
+    assert match_patches(frame, second, [0, 5, 11]) == [int((permutation == i).nonzero()) for i in (0, 5, 11)]
 
 
 def test_marks_stand_round_their_patches_and_frames_are_left_alone():

@@ -11,24 +11,24 @@ from stillmotion.training.transfer.task import transfer
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def transfer_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return transfer(TRANSFER_RECIPES.get("dinov2-b16", debug=True), tmp_path_factory.mktemp("transfer") / "run")
 
 
-def test_the_page_holds_settings_curves_and_matches(trained: Path) -> None:
-    html = write_transfer_page(trained).read_text()
+def test_the_page_holds_settings_curves_and_matches(transfer_run: Path) -> None:
+    html = write_transfer_page(transfer_run).read_text()
     assert_self_contained(html)
     for words in ("debug:dinov2-b16", "random weights", "random, ratio 10", "suggests that positions are matched"):
         assert words in html
     for label in ("loss part cycle", "loss part separability", "cycle accuracy over the steps"):
         assert f'aria-label="{label}"' in html
     assert html.count("data:image/webp") == 4
-    for words in (f"geometry {trained} --data …", f"propagate {trained} --data … --out …"):
+    for words in (f"geometry {transfer_run} --data …", f"propagate {transfer_run} --data … --out …"):
         assert f"stillmotion {words}" in html
 
 
-def test_the_page_says_what_it_cannot_show(trained: Path, tmp_path: Path) -> None:
-    run = Path(shutil.copytree(trained, tmp_path / "run"))
+def test_the_page_says_what_it_cannot_show(transfer_run: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(transfer_run, tmp_path / "run"))
     (run / "metrics.jsonl").unlink()
     config = run / "config.json"
     config.write_text(config.read_text().replace('"path": "synthetic"', '"path": "/nowhere/at/all"'))
@@ -38,8 +38,8 @@ def test_the_page_says_what_it_cannot_show(trained: Path, tmp_path: Path) -> Non
     assert "data:image/webp" not in html
 
 
-def test_report_knows_whose_run_it_is(trained: Path, run: Path) -> None:
-    runs = {"Transfer run": trained, "Pretraining run": run}
+def test_report_knows_whose_run_it_is(transfer_run: Path, run: Path) -> None:
+    runs = {"Transfer run": transfer_run, "Pretraining run": run}
     commands = {title: Command("report", str(run)) for title, run in runs.items()}
     for title, command in commands.items():
         assert command.expect_success() == ""

@@ -1,4 +1,4 @@
-"""Transfer runs of a second: what is written, resuming, kept tokens, and what stops a run."""
+"""Short transfer runs: log files, resuming, cached tokens, and errors."""
 
 from dataclasses import replace
 
@@ -37,10 +37,10 @@ def test_runs_on_the_same_pairs_share_kept_tokens(tmp_path, monkeypatch):
     config = small_config(pairs=1, positions=PositionAugmentConfig(fixed_windows=1))
     first = transfer_once(config, tmp_path / "first", cache_dir=tmp_path / "tokens")
 
-    def never(self, frames, positions=None):
+    def fail(self, frames, positions=None):
         raise AssertionError("tokens were computed again")
 
-    monkeypatch.setattr("stillmotion.models.pretrained.frozen_image_model.FrozenImageModel.patch_tokens", never)
+    monkeypatch.setattr("stillmotion.models.pretrained.frozen_image_model.FrozenImageModel.patch_tokens", fail)
     other = replace(config, method=replace(config.method, separability_weight=0.1))
     transfer_once(
         replace(config, train=replace(config.train, seed=1)), tmp_path / "seed", cache_dir=tmp_path / "tokens"
@@ -58,8 +58,8 @@ def test_kept_tokens_are_those_that_are_computed_anew(tmp_path):
     anew = transfer_once(replace(config, data=replace(config.data, cache_tokens=False)), tmp_path / "anew")
     assert (cached / "tokens").is_dir()
     a, b = load_metrics(cached)["loss/separability"], load_metrics(anew)["loss/separability"]
-    for (_, left), (_, right) in zip(a, b, strict=True):
-        assert left == pytest.approx(right, rel=1e-3)  # half precision
+    for (_, cached_row), (_, computed) in zip(a, b, strict=True):
+        assert cached_row == pytest.approx(computed, rel=1e-3)  # half precision
 
 
 @pytest.mark.parametrize("crop", ["none", "center", "edge", "multiple"])
@@ -127,10 +127,10 @@ def test_half_precision_trains_a_projection_close_to_that_of_full_precision(tmp_
         config = replace(config, train=replace(config.train, precision=precision))
         weights[precision] = load_weights(transfer_once(config, tmp_path / precision))
     for name, full in weights["fp32"].items():
-        half = weights["bf16"][name]
-        assert half.dtype == torch.float32
-        assert not torch.equal(half, full)
-        torch.testing.assert_close(half, full, atol=0.02, rtol=0.05)
+        bf16_weight = weights["bf16"][name]
+        assert bf16_weight.dtype == torch.float32
+        assert not torch.equal(bf16_weight, full)
+        torch.testing.assert_close(bf16_weight, full, atol=0.02, rtol=0.05)
 
 
 def test_paper_rows_have_the_values_of_the_authors_code():
