@@ -122,7 +122,8 @@ def demo_config(name: str, *, decompose: bool, pooling: DynamicPooling = "rms") 
     Args:
         name: Objective: simclr, moco, byol, swav or vicreg.
         decompose: Train with BOD-VCL: static and dynamic components, and an inner level.
-        pooling: Pooling of the dynamic component over time.
+        pooling: Pooling of the dynamic component over time. eq21 also decomposes projected frames, as in the paper;
+            rms decomposes features and projects the components.
     """
     return PretrainConfig(
         data=PretrainDataConfig(
@@ -148,6 +149,7 @@ def demo_config(name: str, *, decompose: bool, pooling: DynamicPooling = "rms") 
             else StaticDynamicConfig(method="none"),
             prediction=PredictionLossConfig(clips_per_video=1),
             objective=_DEMO_OBJECTIVES[name],
+            project_components=decompose and pooling == "rms",
         ),
         solver=SolverConfig() if decompose else SolverConfig(name="plain"),
         optim=replace(
