@@ -308,25 +308,28 @@ def draw_steps(groups: dict[Group, list[dict[str, Any]]], file: Path) -> None:
     """Draw the mean J&F against steps, from the frozen model on, with the range over seeds."""
     from matplotlib.figure import Figure
 
-    figure = Figure((7, 4), layout="constrained")
-    axes = figure.add_subplot()
-    curves = {group._replace(step=0) for group in groups if group.step}
-    for curve in sorted(curves):
+    curves = sorted({group._replace(step=0) for group in groups if group.step})
+    protocols = sorted({curve.protocol for curve in curves})
+    figure = Figure((5.5 * len(protocols), 4.5), layout="constrained")
+    panels = dict(zip(protocols, figure.subplots(1, len(protocols), squeeze=False)[0], strict=True))
+    lines: dict[str, Any] = {}  # one of each label
+    for curve in curves:
         steps = sorted(group.step for group in groups if group._replace(step=0) == curve)
         frozen = groups.get(curve._replace(**FROZEN_GROUP))
         if len(steps) < 2 or frozen is None:
             continue
-        means = [score_table(frozen, "J&F").mean(1)]
-        means += [score_table(groups[curve._replace(step=step)], "J&F").mean(1) for step in steps]
-        label = f"{curve.row}, {curve.material}, block {curve.layer}, {curve.protocol}"
-        line = axes.plot([0, *steps], [values.mean() for values in means], marker="o", markersize=3, label=label)[0]
-        low, high = ([getattr(values, name)() for values in means] for name in ("min", "max"))
-        axes.fill_between([0, *steps], low, high, color=line.get_color(), alpha=0.15, linewidth=0)
-    axes.set_xscale("symlog", linthresh=10)
-    axes.set_xlabel("training steps (0: the frozen model)")
-    axes.set_ylabel("J&F, mean over sequences")
-    if axes.lines:
-        axes.legend(fontsize=8)
+        scores = [score_table(frozen, "J&F").mean(1)]
+        scores += [score_table(groups[curve._replace(step=step)], "J&F").mean(1) for step in steps]
+        label = f"{curve.row}, {curve.material}, block {curve.layer}".replace("block output", "output")
+        color, axes = f"C{list(lines).index(label) if label in lines else len(lines)}", panels[curve.protocol]
+        lines[label] = axes.plot([0, *steps], [values.mean() for values in scores], "o-", markersize=3, color=color)[0]
+        low, high = ([getattr(values, name)() for values in scores] for name in ("min", "max"))
+        axes.fill_between([0, *steps], low, high, color=color, alpha=0.15, linewidth=0)
+    for protocol, axes in panels.items():
+        axes.set_xscale("symlog", linthresh=10)
+        axes.set(title=protocol, xlabel="training steps (0: the frozen model)", ylabel="J&F, mean over sequences")
+    if lines:
+        figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=2, fontsize=8)
         figure.savefig(file, dpi=110)
 
 
