@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -209,8 +210,9 @@ class Benchmark:
         )
         sequences = replace(self.sequences, sequence_names=tuple(names or self.halves[0] + self.halves[1]))
         image_size = PropagationConfig(image_size=self.options.image_size).parsed_image_size()
-        folder = self.out / "masks"
-        return evaluate_propagation(network, sequences, folder, protocol=protocol, image_size=image_size).sequences  # type: ignore[return-value]
+        with TemporaryDirectory(dir=self.out) as masks:
+            result = evaluate_propagation(network, sequences, masks, protocol=protocol, image_size=image_size)
+        return result.sequences  # type: ignore[return-value]
 
 
 def cache_tokens(images: FrozenImageModel, cache_dir: Path, precision: str) -> Maps:
