@@ -125,8 +125,7 @@ ERRORS = {
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("errors")
-    videos = write_class_folders(root / "videos", videos_per_class=3, num_frames=8, image_size=32)
-    (videos / "dark" / "broken.mp4").write_bytes(b"no video")
+    videos = write_class_folders(root / "videos", videos_per_class=3, num_frames=8, image_size=32, with_broken=True)
     (root / "empty").mkdir()
     (root / "file").touch()
     return {

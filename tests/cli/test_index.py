@@ -22,18 +22,16 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def videos(home: Path) -> Path:
     """Write twelve videos and a file that is not a video."""
-    root = write_class_folders(home / "videos", videos_per_class=6, num_frames=10, image_size=32)
-    (root / "dark" / "broken.mp4").write_bytes(b"no video")
-    return root
+    return write_class_folders(home / "videos", videos_per_class=6, num_frames=10, image_size=32, with_broken=True)
 
 
-def typed(home: Path, *arguments: str | Path) -> Command:
+def start_command(home: Path, *arguments: str | Path) -> Command:
     return Command(*map(str, arguments), environment={"XDG_CACHE_HOME": str(home / "cache")})
 
 
 @pytest.fixture(scope="module")
-def indexed(home: Path, videos: Path) -> Path:
-    command = typed(home, "index", videos, "--encoder", ENCODER)
+def index_dir(home: Path, videos: Path) -> Path:
+    command = start_command(home, "index", videos, "--encoder", ENCODER)
     output = command.expect_success()
     assert f"13 videos in {videos}: 13 new, 0 changed, 0 removed" in output
     assert "1 unreadable video skipped:" in output
@@ -42,9 +40,9 @@ def indexed(home: Path, videos: Path) -> Path:
     return videos
 
 
-def test_segments_are_found_by_appearance_by_motion_and_by_both(home: Path, indexed: Path, tmp_path: Path) -> None:
-    query = indexed / "light" / "3.mp4"
-    text = typed(home, "search", query, "--index", indexed, "--by", "appearance", "--top-k", "5")
+def test_segments_are_found_by_appearance_by_motion_and_by_both(home: Path, index_dir: Path, tmp_path: Path) -> None:
+    query = index_dir / "light" / "3.mp4"
+    text = start_command(home, "search", query, "--index", index_dir, "--by", "appearance", "--top-k", "5")
     assert text.expect_success() == ""
     header, *lines = text.stdout.splitlines()
     assert header.split() == ["appearance", "motion", "segment"]
@@ -55,8 +53,8 @@ def test_segments_are_found_by_appearance_by_motion_and_by_both(home: Path, inde
     assert result[0][3] == "0.00–0.40 s"
     assert result[0][4].startswith("close")
     page = tmp_path / "found.html"
-    search = typed(
-        home, "search", query, "--index", indexed, "--motion-weight", "0.3", "--from", "0.1", "--json", "--page", page
+    search = start_command(
+        home, "search", query, "--index", index_dir, "--motion-weight", "0.3", "--from", "0.1", "--json", "--page", page
     )
     assert search.expect_success() == ""
     rows = json.loads(search.stdout)
@@ -64,7 +62,7 @@ def test_segments_are_found_by_appearance_by_motion_and_by_both(home: Path, inde
     for row in rows:
         # Motion similarity is reduced by the similarity of both segments to their neighbors.
         assert row["similarity"] <= 0.7 * row["appearance"] + 0.3 * row["motion"] + 1e-5
-        assert Path(row["file"]) == indexed / row["path"]
+        assert Path(row["file"]) == index_dir / row["path"]
     content = page.read_text()
     assert content.count("data:video/mp4;base64,") == 11
     assert_self_contained(content)
@@ -73,12 +71,12 @@ def test_segments_are_found_by_appearance_by_motion_and_by_both(home: Path, inde
 @pytest.mark.slow
 def test_a_killed_index_goes_on(home: Path, videos: Path, tmp_path: Path) -> None:
     out = tmp_path / "index"
-    command = typed(home, "index", videos, "--encoder", ENCODER, "--out", out)
+    command = start_command(home, "index", videos, "--encoder", ENCODER, "--out", out)
     deadline = time.monotonic() + 60
     while command.is_running and not (out / "videos.lance").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     command.send(signal.SIGKILL)
     command.wait()
-    second = typed(home, "index", videos, "--encoder", ENCODER, "--out", out)
+    second = start_command(home, "index", videos, "--encoder", ENCODER, "--out", out)
     assert "unreadable" in second.expect_success() or "up to date" in second.stderr
     assert "12 segments of 12 videos" in second.stdout

@@ -35,7 +35,7 @@ QUICK = (
 )
 
 
-def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run_script(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the installed script, for commands that do not need torch."""
     script = Path(sysconfig.get_path("scripts"), "stillmotion")
     return subprocess.run([str(script), *arguments], capture_output=True, text=True, timeout=120)
@@ -44,11 +44,9 @@ def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write ten videos in two classes and a file that is not a video."""
-    root = write_class_folders(
-        tmp_path_factory.mktemp("videos") / "mine", videos_per_class=5, num_frames=16, image_size=32
+    return write_class_folders(
+        tmp_path_factory.mktemp("videos") / "mine", videos_per_class=5, num_frames=16, image_size=32, with_broken=True
     )
-    (root / "dark" / "broken.mp4").write_bytes(b"no video")
-    return root
 
 
 @pytest.fixture(scope="module")
@@ -63,13 +61,13 @@ def run(videos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_without_arguments_the_verbs_are_shown() -> None:
-    overviews = [typed(), typed("--help"), typed("-h")]
+    overviews = [run_script(), run_script("--help"), run_script("-h")]
     assert overviews[0].stdout == overviews[1].stdout == overviews[2].stdout
     for verb in VERBS:
         assert f"\n  {verb} " in overviews[0].stdout
     assert [process.returncode for process in overviews] == [0, 0, 0]
-    assert typed("--version").stdout == typed("-V").stdout == f"{__version__}\n"
-    assert typed("help", "browse").stdout == typed("browse", "--help").stdout
+    assert run_script("--version").stdout == run_script("-V").stdout == f"{__version__}\n"
+    assert run_script("help", "browse").stdout == run_script("browse", "--help").stdout
 
 
 def test_the_table_of_verbs_has_the_first_line_of_each_docstring() -> None:
@@ -99,7 +97,7 @@ def test_a_group_of_verbs_names_its_own_and_refuses_others() -> None:
             command = Command(group, name, "--help")
             assert command.expect_success() == ""
             assert f"stillmotion {group} {name}" in command.stdout
-        complaint = typed(group, "nosuch")
+        complaint = run_script(group, "nosuch")
         assert complaint.returncode == 2
         assert (
             complaint.stderr == f"stillmotion: there is no {group} 'nosuch'; choose one of {', '.join(subcommands)}\n"
@@ -135,11 +133,11 @@ def test_the_list_names_every_recipe() -> None:
 
 
 def test_traceback_shows_where_an_error_was_raised() -> None:
-    process = typed("nosuch", "--traceback")
+    process = run_script("nosuch", "--traceback")
     assert process.returncode == 1
     assert "Traceback" in process.stderr
     assert "there is no verb 'nosuch'" in process.stderr.splitlines()[-1]
-    assert "Traceback" not in typed("nosuch").stderr
+    assert "Traceback" not in run_script("nosuch").stderr
 
 
 def test_an_error_is_one_line_on_stderr_and_exit_code_2(tmp_path: Path) -> None:
@@ -206,7 +204,7 @@ def test_module_and_script_are_the_same_program(tmp_path: Path) -> None:
     module = subprocess.run(
         [sys.executable, "-m", "stillmotion"], capture_output=True, text=True, cwd=tmp_path, timeout=120
     )
-    assert module.stdout == typed().stdout
+    assert module.stdout == run_script().stdout
 
 
 def test_an_encoder_is_given_as_a_word_or_by_its_option(run: Path, videos: Path, tmp_path: Path) -> None:
@@ -228,7 +226,7 @@ def test_the_short_help_of_training_shows_options_that_exist() -> None:
         typed_options = complete.stdout + " --recipe --config --debug"
         missing = [option for option in common_options(verb) if option.split()[0] not in typed_options]
         assert not missing, (verb, missing)
-        short = typed(verb, "--help").stdout
+        short = run_script(verb, "--help").stdout
         assert len(short.splitlines()) <= 48
         assert "--help-all" in short
 

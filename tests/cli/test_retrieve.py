@@ -6,29 +6,23 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.cached_run import cached_run
+from support.cached_run import cached_run, use_slow_decomposition
 from support.class_videos import write_class_folders
 from support.process import Command
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose components are never exactly zero, because zeros would all be ties."""
     folder = Path(shutil.copytree(cached_run("k400-bod-simclr"), tmp_path_factory.mktemp("runs") / "mine"))
-    config = json.loads((folder / "config.json").read_text())
-    config["method"]["static_dynamic"] |= {"method": "slow", "radius": 0.3}
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
+    return use_slow_decomposition(folder)
 
 
 @pytest.fixture(scope="module")
 def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write twelve videos in two classes and a file that is not a video."""
-    root = write_class_folders(
-        tmp_path_factory.mktemp("videos") / "mine", videos_per_class=6, num_frames=10, image_size=32
+    return write_class_folders(
+        tmp_path_factory.mktemp("videos") / "mine", videos_per_class=6, num_frames=10, image_size=32, with_broken=True
     )
-    (root / "dark" / "broken.mp4").write_bytes(b"no video")
-    return root
 
 
 def test_a_labeled_folder_is_searched_and_its_clusters_drawn(run: Path, videos: Path, tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ from stillmotion.data.datasets.config import VideoDataConfig
 
 
 def test_both_kinds_are_made_as_a_user_types_them(tmp_path: Path) -> None:
-    videos = write_class_folders(tmp_path / "videos", videos_per_class=2, num_frames=6)
-    (videos / "dark" / "broken.mp4").write_bytes(b"no video")
+    videos = write_class_folders(tmp_path / "videos", videos_per_class=2, num_frames=6, with_broken=True)
     runs = {
         kind: Command(
             "static-dynamic", "make", "--data", str(videos), "--variant", kind, "--out", str(tmp_path / kind), *more

@@ -28,7 +28,7 @@ def panning_clip(rows: int, columns: int, *, frames: int = 4, size: int = 128) -
     return torch.from_numpy(np.stack(cuts)).movedim(-1, 0)[None]
 
 
-def half_moving() -> torch.Tensor:
+def half_moving_clip() -> torch.Tensor:
     clip = panning_clip(0, 3)
     clip[..., :80] = panning_clip(0, 0)[..., :80]
     return clip
@@ -55,7 +55,7 @@ def test_the_motion_of_a_step_is_the_sum_over_its_frames():
 def test_a_still_clip_has_no_motion_and_half_a_moving_picture_has():
     encoder, still = load("flow"), panning_clip(0, 0)
     assert encoder(still).motion.abs().max() == 0
-    torch.testing.assert_close(encoder(half_moving()).motion.norm(dim=1), torch.tensor([2.0]).sqrt())
+    torch.testing.assert_close(encoder(half_moving_clip()).motion.norm(dim=1), torch.tensor([2.0]).sqrt())
 
 
 def test_colours_are_those_of_opencv_on_a_grid():

@@ -12,7 +12,7 @@ from stillmotion.encoders.feature_extraction import eval_short_side
 from stillmotion.errors import StillmotionError
 from stillmotion.models.input_config import InputConfig, Normalization
 
-INTAKE = InputConfig(8, 2, 32, Normalization((0.45,) * 3, (0.225,) * 3))
+INPUT_CONFIG = InputConfig(8, 2, 32, Normalization((0.45,) * 3, (0.225,) * 3))
 
 
 def every_fifth_unreadable():
@@ -23,9 +23,8 @@ def every_fifth_unreadable():
 @pytest.fixture(scope="module")
 def encoder():
     backbone = load("debug:k400-bod-simclr").backbone
-    return Encoder(
-        backbone, input_config=INTAKE
-    ).eval()  # components of the default decomposition are never exactly zero
+    # Components of the default decomposition are never exactly zero.
+    return Encoder(backbone, input_config=INPUT_CONFIG).eval()
 
 
 def test_features_do_not_depend_on_batches(encoder):

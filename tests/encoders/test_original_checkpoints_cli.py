@@ -32,7 +32,7 @@ def specs(work_dir: Path) -> dict[str, str]:
     return {"file": f"dino:{work_dir / 'dino.pth'}", "folder": str(work_dir / "folder")}
 
 
-def typed(*words: object) -> None:
+def run_command(*words: object) -> None:
     with single_thread():
         stillmotion.cli.main.dispatch([str(word) for word in words])
 
@@ -44,7 +44,7 @@ def read_rows(file: Path):
 def test_retrieve(work_dir, capsys):
     words = ("--data", work_dir / "videos", "--num-clips", "1", "--protocol", "leave-one-out")
     encoders = [f"{text}@size={SIZE},frames=4" for text in specs(work_dir).values()]
-    typed("retrieve", "--encoder", *encoders, *words)
+    run_command("retrieve", "--encoder", *encoders, *words)
     rows = [
         line.split()[1:]
         for line in capsys.readouterr().out.splitlines()
@@ -58,9 +58,9 @@ def test_geometry_before_and_after_transfer(work_dir, tmp_path):
     for name, text in specs(work_dir).items():
         words = ("--recipe", "debug:dino-b16", "--encoder", text, "--data.synthetic.num-videos", "4")
         words += ("--data.image-size", SIZE)
-        typed("transfer", *words, "--optim.epochs", "1", "--optim.batch-size", "2", "--out", tmp_path / name)
+        run_command("transfer", *words, "--optim.epochs", "1", "--optim.batch-size", "2", "--out", tmp_path / name)
         words = ("--data", work_dir / "videos", "--num-frames", "3", "--n-resamples", "20", "--image-size", SIZE)
-        typed("geometry", *("--encoder", text, tmp_path / name, *words, "--out", tmp_path / f"{name}.json"))
+        run_command("geometry", *("--encoder", text, tmp_path / name, *words, "--out", tmp_path / f"{name}.json"))
     first, second = (read_rows(tmp_path / f"{name}.json")["rows"] for name in specs(work_dir))
     assert [*first] == ["frozen", "file"]  # the run and its frozen model are in one group
     for row, other_row in zip(first.values(), second.values(), strict=True):

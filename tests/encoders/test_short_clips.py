@@ -20,7 +20,7 @@ SHORT = {"method.model.per_frame_features": False}
 
 
 @pytest.fixture(scope="module")
-def short(tmp_path_factory):
+def short_run(tmp_path_factory):
     """Return a run whose four frames give two time steps."""
     return train(small_config("k400-vicreg", SHORT), tmp_path_factory.mktemp("short") / "run")
 
@@ -30,26 +30,26 @@ def video(class_videos):
     return class_videos / "light" / "1.mp4"
 
 
-def test_it_embeds_the_whole_alone(short, class_videos, video, tmp_path):
-    result = load(short).embed([video])
+def test_it_embeds_the_whole_alone(short_run, class_videos, video, tmp_path):
+    result = load(short_run).embed([video])
     assert result.whole.shape == (1, 8)
     assert result.static.shape == result.dynamic.shape == (1, 0)
-    table = export_embeddings(load(short), VideoDataConfig(str(class_videos)), tmp_path / "table.npz", num_clips=1)
+    table = export_embeddings(load(short_run), VideoDataConfig(str(class_videos)), tmp_path / "table.npz", num_clips=1)
     assert "whole (8); clips are too short for static and dynamic components" in table.to_lines()[0]
     assert "static" not in np.load(table.file)
 
 
-def test_it_is_probed_and_searched_by_the_whole_alone(short, class_videos):
+def test_it_is_probed_and_searched_by_the_whole_alone(short_run, class_videos):
     split_config = TrainTestConfig(str(class_videos))
     assert list(
-        evaluate_linear_probe(load(short), split_config, LinearProbeConfig(num_clips=1)).accuracy["pretrained"]
+        evaluate_linear_probe(load(short_run), split_config, LinearProbeConfig(num_clips=1)).accuracy["pretrained"]
     ) == ["whole"]
-    (scores,) = (result.scores for result in evaluate_retrieval([load(short)], split_config).values())
+    (scores,) = (result.scores for result in evaluate_retrieval([load(short_run)], split_config).values())
     assert list(scores) == ["whole"]
 
 
-def test_a_half_that_is_asked_for_is_refused_in_a_line(short, class_videos, video):
-    encoder = load(short)
+def test_a_half_that_is_asked_for_is_refused_in_a_line(short_run, class_videos, video):
+    encoder = load(short_run)
     result = extract_features(encoder, PathDataset([video]))
     for kind in ("static", "dynamic", "concat"):
         with pytest.raises(StillmotionError, match=f"The {kind} embedding needs at least 3 time steps"):
@@ -62,8 +62,8 @@ def test_a_half_that_is_asked_for_is_refused_in_a_line(short, class_videos, vide
         analyze_clip(encoder, PathDataset([video]).open_video(0), name="it")
 
 
-def test_its_report_says_what_there_is_not(short):
-    page = write_run_page(short).read_text()
+def test_its_report_says_what_there_is_not(short_run):
+    page = write_run_page(short_run).read_text()
     assert "Clips of fewer than three time steps have no Koopman operator." in page
     assert "nearest by whole" in page
 

@@ -16,7 +16,7 @@ from stillmotion.explain.saliency import EMBEDDING_PARTS, cosine_target
 from stillmotion.models.backbones import create_backbone
 from stillmotion.models.input_config import InputConfig, Normalization
 
-INTAKE = InputConfig(4, 2, 8, Normalization((0.45, 0.45, 0.45), (0.225, 0.225, 0.225)))
+INPUT_CONFIG = InputConfig(4, 2, 8, Normalization((0.45, 0.45, 0.45), (0.225, 0.225, 0.225)))
 
 
 def pixels(length=12, height=8, width=12):
@@ -24,24 +24,24 @@ def pixels(length=12, height=8, width=12):
 
 
 def test_the_middle_clip_is_shown_and_the_first_one_is_the_second():
-    numbers = middle_clip_indices(12, INTAKE, name="v", with_first_clip=True)
+    numbers = middle_clip_indices(12, INPUT_CONFIG, name="v", with_first_clip=True)
     assert numbers.tolist() == [[3, 5, 7, 9], [0, 2, 4, 6]]
-    assert middle_clip_indices(8, INTAKE, name="v", with_first_clip=True).tolist() == [[1, 3, 5, 7], [0, 2, 4, 6]]
-    assert middle_clip_indices(7, INTAKE, name="v", with_first_clip=False).tolist() == [[0, 2, 4, 6]]
+    assert middle_clip_indices(8, INPUT_CONFIG, name="v", with_first_clip=True).tolist() == [[1, 3, 5, 7], [0, 2, 4, 6]]
+    assert middle_clip_indices(7, INPUT_CONFIG, name="v", with_first_clip=False).tolist() == [[0, 2, 4, 6]]
 
 
 def test_a_short_video_is_named_with_what_would_help():
     with pytest.raises(VideoError, match=r"cat.mp4: 6 frames; .* spans 7 \(lower --stride or --num-frames\)"):
-        middle_clip_indices(6, INTAKE, name="cat.mp4", with_first_clip=False)
+        middle_clip_indices(6, INPUT_CONFIG, name="cat.mp4", with_first_clip=False)
     with pytest.raises(
         VideoError, match=r"before the middle one \(lower --stride or --num-frames, or give --reference-video"
     ):
-        middle_clip_indices(7, INTAKE, name="cat.mp4", with_first_clip=True)
+        middle_clip_indices(7, INPUT_CONFIG, name="cat.mp4", with_first_clip=True)
 
 
 def test_what_is_found_is_what_its_parts_say_of_the_clip():
     video = ArrayReader(pixels())
-    result = analyze_clip(identity_encoder(input_config=INTAKE), video, with_tubes=True)
+    result = analyze_clip(identity_encoder(input_config=INPUT_CONFIG), video, with_tubes=True)
     # The frames are as high as the clip, so the input is the normalized centre of each.
     clip = torch.from_numpy(pixels()[[3, 5, 7, 9], :, 2:10].transpose(3, 0, 1, 2) / 255).float().sub(0.45).div(0.225)
     first = torch.from_numpy(pixels()[[0, 2, 4, 6], :, 2:10].transpose(3, 0, 1, 2) / 255).float().sub(0.45).div(0.225)
@@ -67,18 +67,18 @@ def test_directions_are_means_of_directions():
 
 
 def test_squares_are_what_the_encoder_sees():
-    small = center_crops_for_display(ArrayReader(pixels()), [3, 5], INTAKE, side=8)
+    small = center_crops_for_display(ArrayReader(pixels()), [3, 5], INPUT_CONFIG, side=8)
     np.testing.assert_array_equal(small, pixels()[[3, 5], :, 2:10])
     # From 112 px on, clips are cut from frames that are resized to 256/224 of their size.
     large = center_crops_for_display(
-        ArrayReader(pixels(20, 64, 80)), range(20), INTAKE.replace({"image_size": 224}), side=56
+        ArrayReader(pixels(20, 64, 80)), range(20), INPUT_CONFIG.replace({"image_size": 224}), side=56
     )
     np.testing.assert_array_equal(large, pixels(20, 64, 80)[:, 4:60, 12:68])
 
 
 def test_a_network_of_few_time_steps_has_no_modes_and_says_what_it_has():
     encoder = Encoder(
-        create_backbone("small_cnn3d", per_frame_features=False, channels=(4, 4, 4)), input_config=INTAKE
+        create_backbone("small_cnn3d", per_frame_features=False, channels=(4, 4, 4)), input_config=INPUT_CONFIG
     ).eval()
     with pytest.raises(StillmotionError, match=r"produces 1 time steps from 4 frames; .* --class-name"):
         analyze_clip(encoder, ArrayReader(pixels()))

@@ -11,14 +11,14 @@ from stillmotion.explain.spectrum_plots import (
 )
 
 
-def turning(angle, *, clips=3, frames=8):
+def rotating_frames(angle, *, clips=3, frames=8):
     """Return unit frames (clips, frames, 2) that rotate by this angle per frame."""
     t = np.arange(frames) * angle + np.arange(clips)[:, None]
     return np.stack([np.cos(t), np.sin(t)], -1)
 
 
 def test_a_rotation_has_its_eigenvalues_on_the_unit_circle():
-    values = clip_eigenvalues(turning(0.4), ridge=1e-8)
+    values = clip_eigenvalues(rotating_frames(0.4), ridge=1e-8)
     assert values.shape == (3, 7)
     np.testing.assert_allclose(np.abs(values[:, :2]), 1, atol=1e-3)
     np.testing.assert_allclose(np.abs(np.angle(values[:, :2])), 0.4, atol=1e-3)
@@ -38,14 +38,14 @@ def test_the_plane_tells_the_share_within_the_radius():
 
 
 def test_similarity_is_the_mean_cosine_between_frames():
-    matrix = temporal_similarity(5 * turning(0.3))
+    matrix = temporal_similarity(5 * rotating_frames(0.3))
     expected = np.cos(0.3 * np.abs(np.subtract.outer(np.arange(8), np.arange(8))))
     np.testing.assert_allclose(matrix, expected, atol=1e-12)
     np.testing.assert_allclose(similarity_by_lag(matrix), np.cos(0.3 * np.arange(8)), atol=1e-12)
 
 
 def test_similarity_is_drawn_for_every_run():
-    matrix = temporal_similarity(turning(0.3))
+    matrix = temporal_similarity(rotating_frames(0.3))
     image = plot_similarity_matrix(matrix, title="a").axes[0].images[0].get_array()
     np.testing.assert_array_equal(image, matrix)
     lines = plot_similarity_by_lag({"a": matrix, "b": matrix**2}).axes[0].lines

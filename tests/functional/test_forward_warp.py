@@ -11,7 +11,7 @@ def noise(seed: int, height: int = 24, width: int = 32) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
-def everywhere(x: float, y: float, height: int = 24, width: int = 32) -> np.ndarray:
+def constant_flow(x: float, y: float, height: int = 24, width: int = 32) -> np.ndarray:
     return np.broadcast_to(np.float32([x, y]), (height, width, 2))
 
 
@@ -22,7 +22,7 @@ def numbered_pixels(height: int, width: int) -> np.ndarray:
 
 def test_a_whole_shift_moves_every_pixel_and_leaves_a_border_of_fill() -> None:
     pixels, fill = noise(0), noise(1)
-    warped, offset, is_filled = forward_warp(pixels, everywhere(3, -2), fill=fill)
+    warped, offset, is_filled = forward_warp(pixels, constant_flow(3, -2), fill=fill)
     assert np.array_equal(warped[:-2, 3:], pixels[2:, :-3])
     assert is_filled[-2:].all()
     assert is_filled[:, :3].all()
@@ -36,7 +36,7 @@ def test_motion_of_less_than_a_pixel_adds_up_over_steps(step: float) -> None:
     pixels, fill, offset = noise(0), noise(1), None
     start = pixels
     for number in range(1, 16):
-        pixels, offset, _ = forward_warp(pixels, everywhere(step, 0), fill=fill, offset=offset)
+        pixels, offset, _ = forward_warp(pixels, constant_flow(step, 0), fill=fill, offset=offset)
         if (number * step) % 1 != 0.5:  # at half a pixel, rounding decides
             inner, shift = slice(8, 24), round(number * step)
             assert np.array_equal(pixels[:, inner], np.roll(start, shift, 1)[:, inner])
@@ -45,7 +45,7 @@ def test_motion_of_less_than_a_pixel_adds_up_over_steps(step: float) -> None:
 
 def test_without_offsets_less_than_half_a_pixel_is_no_motion() -> None:
     pixels = noise(0)
-    warped, offset, is_filled = forward_warp(pixels, everywhere(0.4, -0.3), fill=noise(1))
+    warped, offset, is_filled = forward_warp(pixels, constant_flow(0.4, -0.3), fill=noise(1))
     assert np.array_equal(warped, pixels)
     assert not is_filled.any()
     assert offset[:, 5, 5].tolist() == pytest.approx([0.4, -0.3])
@@ -103,7 +103,7 @@ def test_no_pixel_is_copied_twice_and_none_lands_further_than_its_four_neighbour
 
 
 def test_broken_flow_drops_pixels_instead_of_failing() -> None:
-    flow = everywhere(0, 0).copy()
+    flow = constant_flow(0, 0).copy()
     flow[3, 4], flow[5, 6] = float("nan"), float("inf")
     is_filled = forward_warp(noise(0), flow, fill=noise(1)).is_filled
     assert is_filled[3, 4]

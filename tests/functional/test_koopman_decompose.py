@@ -19,7 +19,7 @@ SPLITS = [(method, pooling) for method in METHODS for pooling in POOLINGS]
 every_method = pytest.mark.parametrize(("method", "pooling"), SPLITS)
 
 
-def wandering(b=3, t=6, m=12, *, seed=0, dtype=torch.float64):
+def drifting_clips(b=3, t=6, m=12, *, seed=0, dtype=torch.float64):
     """Return clips that drift from random starts: some eigenvalues are near 1, some far from it."""
     draw = torch.Generator().manual_seed(seed)
     steps = torch.randn(b, t, m, generator=draw, dtype=torch.float64)
@@ -52,7 +52,7 @@ def stack_reference(reference, clips, **options):
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("radius", [0.2, 0.4])
 def test_hard_split_is_the_literal_one_as_the_ridge_vanishes(method, pooling, radius):
-    clips = wandering()
+    clips = drifting_clips()
     is_static = (koopman.eigenvalues(clips, ridge=1e-12) - 1).abs() < radius
     assert is_static.any()
     assert not is_static.all()
@@ -67,7 +67,7 @@ def test_hard_split_is_the_literal_one_as_the_ridge_vanishes(method, pooling, ra
 
 @pytest.mark.parametrize("method", ["eig", "riesz"])
 def test_eq21_is_the_literal_split_of_the_ridge_operator_at_any_ridge(method):
-    clips = wandering()
+    clips = drifting_clips()
     expected = stack_reference(literal.decompose, clips, radius=0.3, pooling="eq21", ridge=1e-2)
     result = koopman.decompose(clips, radius=0.3, method=method, pooling="eq21", ridge=1e-2, nodes=256)
     torch.testing.assert_close(result, tuple(expected), atol=1e-7, rtol=1e-7)
@@ -76,7 +76,7 @@ def test_eq21_is_the_literal_split_of_the_ridge_operator_at_any_ridge(method):
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
 def test_slow_split_is_its_literal_formula(pooling, order):
-    clips = wandering()
+    clips = drifting_clips()
     expected = stack_reference(literal.slow_decompose, clips, radius=0.3, filter_order=order, pooling=pooling)
     result = koopman.decompose(clips, radius=0.3, filter_order=order, pooling=pooling, ridge=1e-13)
     torch.testing.assert_close(result, tuple(expected), atol=1e-7, rtol=1e-7)
@@ -107,14 +107,14 @@ def test_riesz_weighs_an_eigenvalue_as_the_trapezoid_rule_does(nodes):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_components_sum_to_the_mean_frame_with_mean_pooling(method):
-    clips = wandering()
+    clips = drifting_clips()
     static, dynamic = koopman.decompose(clips, method=method, pooling="mean")
     torch.testing.assert_close(static + dynamic, clips.mean(1))
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_components_sum_to_the_next_mean_frame_with_eq21_pooling(method):
-    clips = wandering()
+    clips = drifting_clips()
     static, dynamic = koopman.decompose(clips, method=method, pooling="eq21", ridge=1e-12)
     expected = torch.stack([literal.operator(clip) @ clip.mean(0) for clip in clips])
     torch.testing.assert_close(static + dynamic, expected, atol=1e-7, rtol=1e-7)
@@ -144,7 +144,7 @@ def test_the_radius_decides_which_decays_are_static(radius, static_share):
 def test_components_follow_scale_order_of_clips_and_rotation_of_channels(method, pooling, scale, order, seed):
     draw = torch.Generator().manual_seed(seed)
     turn = torch.linalg.qr(torch.randn(12, 12, generator=draw, dtype=torch.float64)).Q
-    clips = wandering(4)
+    clips = drifting_clips(4)
     components = koopman.decompose(clips, method=method, pooling=pooling)
     moved = koopman.decompose(scale * clips[order] @ turn, method=method, pooling=pooling)
     torch.testing.assert_close(moved[0] / scale, components[0][order] @ turn, atol=1e-9, rtol=1e-9)
@@ -160,7 +160,7 @@ def test_components_follow_scale_order_of_clips_and_rotation_of_channels(method,
 @every_method
 @pytest.mark.parametrize(("t", "m"), [(5, 7), (5, 3)])
 def test_gradients_are_those_of_finite_differences(method, pooling, t, m):
-    clips = wandering(2, t, m).requires_grad_()
+    clips = drifting_clips(2, t, m).requires_grad_()
     distances = (koopman.eigenvalues(clips.detach(), ridge=1e-3) - 1).abs()
     radius = 0.3
     assert (distances < radius).any()
@@ -262,7 +262,7 @@ def test_the_order_of_frames_matters_to_the_dynamic_component():
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_components_and_gradients_keep_the_frames_dtype(dtype):
     method, pooling = "slow", "rms"
-    clips = wandering(dtype=dtype).requires_grad_()
+    clips = drifting_clips(dtype=dtype).requires_grad_()
     components = koopman.decompose(clips, method=method, pooling=pooling)
     exact = koopman.decompose(clips.detach().double(), method=method, pooling=pooling)
     for component, value in zip(components, exact, strict=True):
@@ -275,7 +275,7 @@ def test_components_and_gradients_keep_the_frames_dtype(dtype):
 
 @every_method
 def test_autocast_leaves_values_and_gradients_alone(method, pooling):
-    clips = wandering(dtype=torch.float32).requires_grad_()
+    clips = drifting_clips(dtype=torch.float32).requires_grad_()
     results = []
     for enabled in (False, True):
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
@@ -286,7 +286,7 @@ def test_autocast_leaves_values_and_gradients_alone(method, pooling):
 
 
 def test_spectrum_holds_the_eigenvalues_of_the_literal_operator_nearest_to_one_first():
-    clips = wandering()
+    clips = drifting_clips()
     result = koopman.eigenvalues(clips, ridge=1e-12)
     assert result.shape == (3, 5)
     for values, clip in zip(result, clips, strict=True):
@@ -313,7 +313,7 @@ def test_spectrum_holds_the_eigenvalues_of_the_literal_operator_nearest_to_one_f
 )
 def test_wrong_options_are_named(options, message):
     with pytest.raises(StillmotionError, match=message):
-        koopman.decompose(wandering(), **options)
+        koopman.decompose(drifting_clips(), **options)
 
 
 def test_wrong_frames_are_named():

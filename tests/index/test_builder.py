@@ -41,7 +41,7 @@ class Killed(BaseException):
     """Raised where a process would be killed."""
 
 
-def dies_after(monkeypatch: pytest.MonkeyPatch, method: str, times: int) -> None:
+def kill_after(monkeypatch: pytest.MonkeyPatch, method: str, times: int) -> None:
     """Make a method of the tables raise `Killed` after some successful calls."""
     original, calls_left = getattr(IndexTables, method), [times]
 
@@ -68,14 +68,14 @@ def test_kills_additions_changes_and_removals_give_the_same_table(
     monkeypatch.setattr(segment_embedder, "FRAMES_PER_BATCH", 12)
     for method, times in (("add_segments", 0), ("add_segments", 1), ("mark_completed", 1), ("add_segments", 1)):
         with monkeypatch.context() as patch:
-            dies_after(patch, method, times)
+            kill_after(patch, method, times)
             with pytest.raises(Killed):
                 make()
     write_shot_videos(folder, num_videos=2, first_number=5)
     (folder / "1.mp4").unlink()
     alter_bytes_keep_mtime(folder / "2.mp4")
     with monkeypatch.context() as patch:
-        dies_after(patch, "mark_completed", 1)
+        kill_after(patch, "mark_completed", 1)
         with pytest.raises(Killed):
             make()
     index = make()

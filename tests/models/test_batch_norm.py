@@ -20,7 +20,7 @@ KINDS = {
 SHARES = {0: slice(3), 1: slice(3, None), None: slice(None)}  # unequal shares
 
 
-def built(kind):
+def build_module(kind):
     """Return a module with a batch norm with random weights, and a joint batch far from zero."""
     norm, shape, options = KINDS[kind]
     draw = torch.Generator().manual_seed(0)
@@ -30,12 +30,12 @@ def built(kind):
     return module, torch.randn(shape, generator=draw, dtype=torch.float64) * 2 + 30
 
 
-def derivatives(kind, of):
+def derivatives(kind, rank):
     """Output, gradient and Hessian product of a loss that couples all values, and the state after two batches."""
-    module, batch = built(kind)
-    if of is not None:
+    module, batch = build_module(kind)
+    if rank is not None:
         convert_sync_batchnorm(module)
-    x = batch[SHARES[of]].clone().requires_grad_()
+    x = batch[SHARES[rank]].clone().requires_grad_()
     leaves = [x, *module.parameters()]
     y = module(x)
     gradient = torch.autograd.grad(y.sin().square().sum(), leaves, create_graph=True)
@@ -45,29 +45,29 @@ def derivatives(kind, of):
     return {"y": y, "gradient": gradient, "product": product, "state": module.state_dict()}
 
 
-def in_low_precision(of):
-    module, batch = built("3d")
+def output_in_low_precision(rank):
+    module, batch = build_module("3d")
     convert_sync_batchnorm(module.float())
     with torch.autocast("cpu", torch.bfloat16):
-        return module(batch[SHARES[of]].bfloat16())
+        return module(batch[SHARES[rank]].bfloat16())
 
 
-def with_frozen_statistics(of):
-    module, batch = built("3d")
+def results_with_frozen_statistics(rank):
+    module, batch = build_module("3d")
     convert_sync_batchnorm(module)
     with freeze_running_stats(module):
-        y = module(batch[SHARES[of]])
+        y = module(batch[SHARES[rank]])
     return {"y": y, "state": module.state_dict(), "tracks": module[0].track_running_stats}
 
 
-def in_evaluation(of):
-    module, batch = built("3d")
+def output_in_evaluation(rank):
+    module, batch = build_module("3d")
     convert_sync_batchnorm(module.eval())
-    return module(batch[SHARES[of]])
+    return module(batch[SHARES[rank]])
 
 
-def without_a_share(of):
-    module, batch = built("1d")
+def error_of_empty_share(rank):
+    module, batch = build_module("1d")
     convert_sync_batchnorm(module)
     try:
         module(batch[:0])
@@ -76,19 +76,19 @@ def without_a_share(of):
     return "taken"
 
 
-def on_a_rank(of):
+def results_on_rank(rank):
     return {
-        "derivatives": {kind: derivatives(kind, of) for kind in KINDS},
-        "low": in_low_precision(of),
-        "frozen": with_frozen_statistics(of),
-        "evaluated": in_evaluation(of),
-        "empty": without_a_share(of),
+        "derivatives": {kind: derivatives(kind, rank) for kind in KINDS},
+        "low": output_in_low_precision(rank),
+        "frozen": results_with_frozen_statistics(rank),
+        "evaluated": output_in_evaluation(rank),
+        "empty": error_of_empty_share(rank),
     }
 
 
 @pytest.fixture(scope="module")
 def ranks():
-    return gloo.run_on_ranks(on_a_rank)
+    return gloo.run_on_ranks(results_on_rank)
 
 
 def close(result, expected):
@@ -115,7 +115,7 @@ def test_running_statistics_have_the_names_and_values_of_torch(ranks, kind):
 
 
 def test_low_precision_comes_back_and_has_the_statistics_of_float32(ranks):
-    module, batch = built("3d")
+    module, batch = build_module("3d")
     expected = module.float()(batch.bfloat16().float())
     result = torch.cat([rank["low"] for rank in ranks])
     assert result.dtype == torch.bfloat16
@@ -123,7 +123,7 @@ def test_low_precision_comes_back_and_has_the_statistics_of_float32(ranks):
 
 
 def test_frozen_statistics_are_those_of_the_joined_batch_and_are_not_kept(ranks):
-    module, batch = built("3d")
+    module, batch = build_module("3d")
     before = {name: value.clone() for name, value in module.state_dict().items()}
     close(torch.cat([rank["frozen"]["y"] for rank in ranks]), module(batch))
     for rank in ranks:
@@ -132,7 +132,7 @@ def test_frozen_statistics_are_those_of_the_joined_batch_and_are_not_kept(ranks)
 
 
 def test_in_evaluation_the_running_statistics_are_used(ranks):
-    module, batch = built("3d")
+    module, batch = build_module("3d")
     close(torch.cat([rank["evaluated"] for rank in ranks]), module.eval()(batch))
 
 

@@ -44,7 +44,7 @@ def test_other_networks_keep_their_stride(name, options):
         assert torch.equal(backbone.feature_map(clip), before)
 
 
-def small(**options):
+def small_detector(**options):
     torch.manual_seed(0)
     return ActionDetector(create_backbone("small_cnn3d", channels=(4, 8)), 5, RoIHeadConfig(**options))
 
@@ -57,7 +57,7 @@ BOXES = [
 
 
 def test_logits_are_of_the_largest_features_in_each_box():
-    detector, clips = small().eval(), torch.rand(3, 3, 4, 20, 24)
+    detector, clips = small_detector().eval(), torch.rand(3, 3, 4, 20, 24)
     result = detector(clips, BOXES)
     assert result.shape == (3, 5)
     maps = detector.backbone.feature_map(clips).mean(2)
@@ -74,13 +74,13 @@ def test_a_box_replicated_along_time_gives_the_same_as_pooling_first():
 
 
 def test_dropouts_factors_act_on_the_pooled_features():
-    detector, clips = small().eval(), torch.rand(3, 3, 4, 20, 24)
+    detector, clips = small_detector().eval(), torch.rand(3, 3, 4, 20, 24)
     none = detector(clips, BOXES, torch.zeros(3, 8))
     torch.testing.assert_close(none, detector.classifier.bias.expand(3, 5))
 
 
 def test_no_boxes_at_all_have_no_logits_and_a_gradient_of_zero():
-    detector = small().train()
+    detector = small_detector().train()
     result = detector(torch.rand(2, 3, 4, 16, 16), [torch.zeros(0, 4)] * 2)
     assert result.shape == (0, 5)
     result.sum().backward()
@@ -88,17 +88,17 @@ def test_no_boxes_at_all_have_no_logits_and_a_gradient_of_zero():
 
 
 def test_a_frozen_backbone_neither_learns_nor_moves_its_norms():
-    detector = small(freeze_backbone=True).train()
+    detector = small_detector(freeze_backbone=True).train()
     before = {key: value.clone() for key, value in detector.backbone.state_dict().items()}
     detector(torch.rand(3, 3, 4, 20, 24), BOXES).square().sum().backward()
     assert list(detector.trainable_parameters()) == ["classifier.weight", "classifier.bias"]
     assert all(p.grad is None for p in detector.backbone.parameters())
     assert all(torch.equal(value, before[key]) for key, value in detector.backbone.state_dict().items())
-    assert set(small().trainable_parameters()) == {name for name, _ in small().named_parameters()}
+    assert set(small_detector().trainable_parameters()) == {name for name, _ in small_detector().named_parameters()}
 
 
 def test_stages_are_counted_from_the_classifier_down():
-    detector = small()
+    detector = small_detector()
     depths = {name: detector.layer_depth(name) for name in detector.trainable_parameters()}
     assert depths["classifier.weight"] == 0
     assert depths["backbone.layers.1.0.weight"] == 1

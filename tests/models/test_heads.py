@@ -51,7 +51,7 @@ class Brightness(Backbone):
         return torch.cat([grey, grey.square()], 1)
 
 
-def brightening(count=64):
+def brightening_clips(count=64):
     """Return clips that become brighter, each followed by its reverse, and their labels."""
     generator = torch.Generator().manual_seed(0)
     values = torch.rand(count, 4, generator=generator).sort(1).values
@@ -61,7 +61,7 @@ def brightening(count=64):
 
 def accuracy(pool):
     torch.manual_seed(0)
-    clips, labels = brightening()
+    clips, labels = brightening_clips()
     model = VideoClassifier(
         Brightness(), 2, pool=pool, num_steps=count_time_steps(Brightness(), num_frames=4, image_size=2)
     )

@@ -14,7 +14,7 @@ HEADS = [
 ]
 
 
-def toy(actions=3, *, seed=0, noise=0.3):
+def make_video(actions=3, *, seed=0, noise=0.3):
     """Return a video (T, D) whose features encode the action of each frame."""
     rng = np.random.default_rng(seed)
     labels = np.repeat(rng.permutation(actions), rng.integers(5, 12, actions))
@@ -42,10 +42,10 @@ def test_a_head_learns_videos_that_it_has_not_seen(config):
     optimizer = torch.optim.Adam(head.parameters(), 1e-2)
     for step in range(36):
         optimizer.zero_grad()
-        sum(head.compute_losses(*toy(seed=step % 12)).values()).backward()
+        sum(head.compute_losses(*make_video(seed=step % 12)).values()).backward()
         optimizer.step()
     head.eval()
-    unseen = [toy(seed=seed) for seed in range(90, 96)]
+    unseen = [make_video(seed=seed) for seed in range(90, 96)]
     right = [(head.predict(features) == labels).float().mean() for features, labels in unseen]
     assert torch.stack(right).mean() > 0.9
 
@@ -79,7 +79,7 @@ def test_roughness_is_the_truncated_squared_step_of_log_probabilities():
 
 def test_the_loss_is_the_sum_over_stages():
     torch.manual_seed(0)
-    head, (features, labels) = SMALL.build(4, 3), toy()
+    head, (features, labels) = SMALL.build(4, 3), make_video()
     result = head.compute_losses(features, labels)
     logs = [logits.log_softmax(-1) for logits in head(features)]
     assert result["frame"].item() == pytest.approx(sum(-log[range(len(labels)), labels].mean().item() for log in logs))

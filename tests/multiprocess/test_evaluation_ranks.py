@@ -58,11 +58,9 @@ SHARED = {
 @pytest.fixture(scope="module")
 def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Eight videos and a file that is not a video."""
-    folder = write_class_folders(
-        tmp_path_factory.mktemp("set") / "videos", videos_per_class=4, num_frames=10, image_size=32
+    return write_class_folders(
+        tmp_path_factory.mktemp("set") / "videos", videos_per_class=4, num_frames=10, image_size=32, with_broken=True
     )
-    (folder / "dark" / "broken.mp4").write_bytes(b"no video")
-    return folder
 
 
 def command_words(verb: str, videos: Path, out: Path) -> list[str]:

@@ -36,9 +36,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def videos(tmp_path: Path) -> Path:
-    folder = write_class_folders(tmp_path / "videos", videos_per_class=4, num_frames=12, image_size=32)
-    (folder / "dark" / "broken.mp4").write_bytes(b"no video")
-    return folder
+    return write_class_folders(tmp_path / "videos", videos_per_class=4, num_frames=12, image_size=32, with_broken=True)
 
 
 @pytest.mark.parametrize("form", COMMANDS)

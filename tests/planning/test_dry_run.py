@@ -84,7 +84,7 @@ class Typed:
 
 
 @pytest.fixture
-def typed(tmp_path: Path, videos: Path, run: Path, monkeypatch, capsys) -> Typed:
+def run_command(tmp_path: Path, videos: Path, run: Path, monkeypatch, capsys) -> Typed:
     monkeypatch.setattr(
         "stillmotion.index.locations._SYNTHETIC_CONFIG", SyntheticConfig(num_videos=3, num_frames=8, image_size=32)
     )
@@ -104,25 +104,25 @@ def test_every_verb_with_a_dry_run_is_tested_here() -> None:
 
 
 @pytest.mark.parametrize("case", [*LINES, *MORE])
-def test_a_dry_run_estimates_time_and_memory_and_writes_nothing(case: str, typed: Typed) -> None:
-    before = typed.tree()
-    output = typed(f"{(LINES | MORE)[case]} --dry-run")
+def test_a_dry_run_estimates_time_and_memory_and_writes_nothing(case: str, run_command: Typed) -> None:
+    before = run_command.tree()
+    output = run_command(f"{(LINES | MORE)[case]} --dry-run")
     assert output.endswith("\n0\n"), output
     assert re.search(r"^time +[\d.,]+ (ms|s|min|h|days)", output, re.MULTILINE), output
     assert re.search(r"^peak memory per \w+ +[\d.,]+ [MG]iB", output, re.MULTILINE), output
-    assert typed.tree() == before
+    assert run_command.tree() == before
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_the_same_error_with_and_without_dry_run(mistake: str, typed: Typed) -> None:
-    before = typed.tree()
-    dry = typed(f"{MISTAKES[mistake]} --dry-run")
-    assert typed.tree() == before
-    assert dry == typed(MISTAKES[mistake])
+def test_a_mistake_is_the_same_error_with_and_without_dry_run(mistake: str, run_command: Typed) -> None:
+    before = run_command.tree()
+    dry = run_command(f"{MISTAKES[mistake]} --dry-run")
+    assert run_command.tree() == before
+    assert dry == run_command(MISTAKES[mistake])
     assert dry.endswith("2\n")
 
 
-def test_finished_work_is_counted(typed: Typed) -> None:
+def test_finished_work_is_counted(run_command: Typed) -> None:
     lines = [
         "retrieve --encoder RUN --data VIDEOS --num-clips 2",
         "index VIDEOS --encoder RUN --out NEW",
@@ -130,27 +130,27 @@ def test_finished_work_is_counted(typed: Typed) -> None:
     ]
     words = ["videos +12, 12 of them cached", "12: 0 new, 0 changed, 0 removed", "videos +12, 12 of them done"]
     for line, pattern in zip(lines, words, strict=True):
-        assert typed(line).endswith("0\n")
-        assert re.search(pattern, typed(f"{line} --dry-run"))
+        assert run_command(line).endswith("0\n")
+        assert re.search(pattern, run_command(f"{line} --dry-run"))
 
 
-def test_an_interrupted_run_has_steps_left(typed: Typed) -> None:
+def test_an_interrupted_run_has_steps_left(run_command: Typed) -> None:
     config = small_config()
     with stop_at_step(1, 2):
-        train(config, typed.home / "new")
-    output = typed(f"pretrain --config {typed.home / 'new' / 'config.json'} --out NEW --dry-run")
+        train(config, run_command.home / "new")
+    output = run_command(f"pretrain --config {run_command.home / 'new' / 'config.json'} --out NEW --dry-run")
     assert "2 steps on 16 videos; 1 are done, 1 left" in output
 
 
-def test_processes_share_the_time_and_the_first_one_prints(typed: Typed, monkeypatch) -> None:
+def test_processes_share_the_time_and_the_first_one_prints(run_command: Typed, monkeypatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "4")
-    assert "on 4 processes" in typed(f"{LINES['embed']} --dry-run")
+    assert "on 4 processes" in run_command(f"{LINES['embed']} --dry-run")
     monkeypatch.setenv("RANK", "1")
-    assert typed(f"{LINES['embed']} --dry-run") == "0\n"
+    assert run_command(f"{LINES['embed']} --dry-run") == "0\n"
 
 
-def test_help_shows_dry_run_only_where_a_verb_has_it(typed: Typed) -> None:
-    assert "--dry-run" in typed("embed --help")
-    assert "--dry-run" not in typed("report --help")
-    assert "report has no --dry-run" in typed("report RUN --dry-run")
-    assert typed("--dry-run data verify ucf101 VIDEOS").endswith("2\n")
+def test_help_shows_dry_run_only_where_a_verb_has_it(run_command: Typed) -> None:
+    assert "--dry-run" in run_command("embed --help")
+    assert "--dry-run" not in run_command("report --help")
+    assert "report has no --dry-run" in run_command("report RUN --dry-run")
+    assert run_command("--dry-run data verify ucf101 VIDEOS").endswith("2\n")

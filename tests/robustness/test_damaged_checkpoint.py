@@ -24,7 +24,7 @@ def run(tmp_path: Path) -> Path:
     return Path(shutil.copytree(cached_run(NAME), tmp_path / "run"))
 
 
-def same_as_state(run: Path) -> bool:
+def weights_equal_state(run: Path) -> bool:
     state = checkpoint.load_training_state(run)
     weights = load_weights(run)
     return state is not None and all(torch.equal(weights[name], value) for name, value in state["model"].items())
@@ -42,7 +42,7 @@ def test_a_finished_run_whose_weights_are_lost_writes_them_again(
         file.write_bytes(content[: len(content) // 2] if damage == "torn" else content[:-4] + b"\0\0\0\0")
     pretrain(get_recipe(NAME), run)
     assert file.read_bytes() == content
-    assert same_as_state(run)
+    assert weights_equal_state(run)
     assert "restored from training_state.pt" in caplog.text
 
 
@@ -50,11 +50,11 @@ def test_weights_come_before_the_state_that_speaks_of_them(tmp_path: Path, monke
     written: list[str] = []
     write = checkpoint.files.write_atomic
 
-    def noted(file: Path, do: Any, **options: Any) -> None:
+    def recording_write(file: Path, do: Any, **options: Any) -> None:
         written.append(file.name)
         write(file, do, **options)
 
-    monkeypatch.setattr(checkpoint.files, "write_atomic", noted)
+    monkeypatch.setattr(checkpoint.files, "write_atomic", recording_write)
     checkpoint.save_checkpoint(tmp_path, torch.nn.Linear(2, 2), {"step": 1})
     assert written == [checkpoint.WEIGHTS_FILE, checkpoint.STATE_FILE]
 

@@ -27,7 +27,7 @@ COPIES: dict[str, tuple[Any, Any]] = {
 
 
 @contextmanager
-def room(size: int) -> Iterator[None]:
+def limit_file_size(size: int) -> Iterator[None]:
     """Limit the size of files, so that writing fails as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
@@ -51,7 +51,7 @@ def test_a_full_disk_is_one_line_and_with_room_again_it_goes_on(kind: str, tmp_p
     for number, size in enumerate((max(files) - 1, min(files) - 1, max(files) // 2, 700)):
         out = tmp_path / f"full-{number}"
         with (
-            room(size),
+            limit_file_size(size),
             pytest.raises(StillmotionError, match=r"cannot write .*too large \([\d,]+ MiB free\)") as error,
         ):
             copy(videos, out, settings)

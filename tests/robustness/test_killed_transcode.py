@@ -35,18 +35,18 @@ def start_copying(verb: str, videos: Path, out: Path) -> Command:
     deadline = time.monotonic() + 60
     while len(list(out.glob("*/*.mp4"))) < 2:
         assert command.is_running, command.stderr
-        assert time.monotonic() < deadline, "it does not get on"
+        assert time.monotonic() < deadline, "the command makes no progress"
         time.sleep(0.002)
     return command
 
 
-def working(out: Path) -> list[str]:
+def processes_at_work(out: Path) -> list[str]:
     """Return the living processes that have an unfinished file."""
     pids = {file.name[1:].partition("-")[0] for file in out.rglob(".*-*.part*")}
-    return [pid for pid in pids if lives(pid)]
+    return [pid for pid in pids if is_alive(pid)]
 
 
-def lives(pid: str) -> bool:
+def is_alive(pid: str) -> bool:
     try:
         return "\nState:\tZ" not in Path("/proc", pid, "status").read_text()  # a zombie process
     except OSError:
@@ -66,11 +66,11 @@ def test_killed_in_the_midst_nobody_lives_on_and_the_same_command_ends_as_if_unb
 ) -> None:
     out, uninterrupted = tmp_path / "killed", tmp_path / "whole"
     command = start_copying(verb, videos, out)
-    workers = working(out)
+    workers = processes_at_work(out)
     command.send(signal.SIGKILL)
     assert command.wait() == -signal.SIGKILL
     deadline = time.monotonic() + 5
-    while any(map(lives, workers)) or working(out):
+    while any(map(is_alive, workers)) or processes_at_work(out):
         assert time.monotonic() < deadline, "a process lives on"
         time.sleep(0.01)
     for output_dir in (out, uninterrupted):

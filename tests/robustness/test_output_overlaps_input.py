@@ -21,7 +21,7 @@ def videos(tmp_path: Path) -> Path:
     return write_class_folders(tmp_path / "videos", videos_per_class=1, num_frames=3)
 
 
-def everything(folder: Path) -> dict[str, bytes]:
+def file_contents(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
@@ -32,19 +32,19 @@ def test_an_output_that_is_holds_or_lies_in_the_videos_is_refused(
     verb: str, out: str, videos: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "link").symlink_to(videos)
-    before = everything(tmp_path)
+    before = file_contents(tmp_path)
     output = Command(*verb.split(), "--data", str(videos), "--out", f"{tmp_path}/{out}").expect_error()
     assert "which is read; choose another --out" in output
-    assert everything(tmp_path) == before
+    assert file_contents(tmp_path) == before
 
 
 def test_copies_of_listed_videos_stay_in_their_folder_and_spare_the_originals(videos: Path, tmp_path: Path) -> None:
     listed = tmp_path / "lists" / "list.csv"
     listed.parent.mkdir()
     listed.write_text(f"../videos/dark/0.mp4,0\n{videos}/light/0.mp4,1\n../../../../gone/0.mp4,1\n,0\n")
-    before = everything(videos)
+    before = file_contents(videos)
     lines = prepare_dataset(ListDataset(listed), tmp_path / "copies", SMALL)
-    assert everything(videos) == before
+    assert file_contents(videos) == before
     assert lines[0].path == "videos/dark/0.mp4"
     assert [bool(line.error) for line in lines] == [False, False, True, True]
     assert len(VideoDataConfig(tmp_path / "copies").open()) == 2
@@ -52,19 +52,19 @@ def test_copies_of_listed_videos_stay_in_their_folder_and_spare_the_originals(vi
         assert (tmp_path / "copies" / line.path).resolve().is_relative_to(tmp_path / "copies")
     with pytest.raises(StillmotionError, match="would write over"):
         prepare_dataset(ListDataset(listed), videos, SMALL)
-    assert everything(videos) == before
+    assert file_contents(videos) == before
 
 
 def test_a_link_in_the_output_leads_no_copy_out_of_it(videos: Path, tmp_path: Path) -> None:
     out = tmp_path / "copies"
     out.mkdir()
     (out / "dark").symlink_to(videos / "dark")
-    before = everything(tmp_path)
+    before = file_contents(tmp_path)
     with pytest.raises(
         StillmotionError, match=r"copies/dark is a symbolic link that points outside .*choose another --out"
     ):
         prepare_dataset(VideoFolder(videos), out, SMALL)
-    assert everything(tmp_path) == before
+    assert file_contents(tmp_path) == before
 
 
 def test_a_listed_link_is_not_replaced_by_its_copy(videos: Path, tmp_path: Path) -> None:

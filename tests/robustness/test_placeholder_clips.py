@@ -22,7 +22,7 @@ class Cut(ArrayReader):
     expected_frames = 16
 
 
-def half_readable() -> MemoryDataset:
+def half_unreadable_videos() -> MemoryDataset:
     """Write 64 videos: 16 to 47 cannot be read, 3 is short, and 5 is truncated."""
     videos: dict[str, VideoReader | None] = {}
     for i in range(64):
@@ -34,7 +34,7 @@ def half_readable() -> MemoryDataset:
 
 def clips(workers: int = 0) -> ClipLoader:
     return ClipLoader(
-        TrainClipDataset(half_readable(), 4, 2, 1, build_augmentation("none", size=16)),
+        TrainClipDataset(half_unreadable_videos(), 4, 2, 1, build_augmentation("none", size=16)),
         batch_size=8,
         num_workers=workers,
     )
@@ -58,7 +58,7 @@ def test_stand_ins_for_many_broken_neighbours_are_spread_and_the_same_each_time(
 def test_short_and_cut_videos_are_told_in_an_evaluation(workers: int, caplog: pytest.LogCaptureFixture) -> None:
     list(
         iter_eval_batches(
-            EvalClipDataset(half_readable(), 4, 2, 2, EvalCrop(16, 18)), batch_size=8, num_workers=workers
+            EvalClipDataset(half_unreadable_videos(), 4, 2, 2, EvalCrop(16, 18)), batch_size=8, num_workers=workers
         )
     )
     assert caplog.messages == [
@@ -71,7 +71,7 @@ def test_short_and_cut_videos_are_told_once_in_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "stillmotion.training.pretrain.config.PretrainDataConfig.open", lambda self, **options: half_readable()
+        "stillmotion.training.pretrain.config.PretrainDataConfig.open", lambda self, **options: half_unreadable_videos()
     )
     train(small_config(overrides={"data.augment": "none", "optim.epochs": 2, "data.frame_stride": 2}), tmp_path)
     assert caplog.messages.count("video-5: 8 of 16 frames can be read; truncated or damaged") == 1

@@ -53,7 +53,7 @@ def loader(videos: Waylaid, *, workers: int) -> ClipLoader:
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_worker_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(WORKER_TIMEOUT_ENV, "1")
 
 

@@ -15,7 +15,7 @@ from stillmotion.training.tasks import get_recipe
 from stillmotion.utils.typed_config import apply_overrides
 
 
-def on(videos: Path, **changes: object) -> PretrainConfig:
+def video_config(videos: Path, **changes: object) -> PretrainConfig:
     settings = {"data.path": str(videos), "data.augment": "none", "optim.batch_size": 4, "optim.epochs": 2}
     return apply_overrides(
         get_recipe("k400-simclr", debug=True), settings | {k.replace("_", ".", 1): v for k, v in changes.items()}
@@ -28,7 +28,7 @@ def test_black_videos_end_a_run_with_the_reason(tmp_path: Path) -> None:
         (tmp_path / "videos").mkdir(exist_ok=True)
         write_mp4(tmp_path / "videos" / f"{number}.mp4", black, size=(40, 40), fps=25, gop_size=8)
     with pytest.raises(StillmotionError, match=r"step \d+: All clips have a single constant color.*--data"):
-        pretrain(on(tmp_path / "videos"), tmp_path / "run")
+        pretrain(video_config(tmp_path / "videos"), tmp_path / "run")
 
 
 def test_one_video_eight_times_ends_a_run_with_the_reason(tmp_path: Path) -> None:
@@ -37,14 +37,14 @@ def test_one_video_eight_times_ends_a_run_with_the_reason(tmp_path: Path) -> Non
     for number in range(8):
         shutil.copy(source, tmp_path / "videos" / f"{number}.mp4")
     with pytest.raises(StillmotionError, match="All clips of a batch are identical"):
-        pretrain(on(tmp_path / "videos", data_num_frames=20, data_frame_stride=1), tmp_path / "run")
+        pretrain(video_config(tmp_path / "videos", data_num_frames=20, data_frame_stride=1), tmp_path / "run")
 
 
 def test_videos_that_changed_between_stop_and_resume_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     videos = write_class_folders(tmp_path / "videos", videos_per_class=4)
-    config = on(videos, train_checkpoint_every_steps=1)
+    config = video_config(videos, train_checkpoint_every_steps=1)
     with monkeypatch.context() as patch:
         patch.setattr("stillmotion.training.runtime.StopRequest.is_requested_on_any_rank", lambda self: True)
         with pytest.raises(Interrupted):

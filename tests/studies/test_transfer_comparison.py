@@ -22,13 +22,13 @@ def test_a_stopped_study_goes_on_to_the_same_table(tmp_path, monkeypatch):
     calls = []
     original = module.transfer
 
-    def stops(*args, **options):
+    def interrupt(*args, **options):
         calls.append(args)
         if len(calls) == 3:
             raise KeyboardInterrupt
         return original(*args, **options)
 
-    monkeypatch.setattr(module, "transfer", stops)
+    monkeypatch.setattr(module, "transfer", interrupt)
     with pytest.raises(KeyboardInterrupt):
         compare_transfers(tmp_path / "parts", SMALL, num_seeds=2)
     resumed = compare_transfers(tmp_path / "parts", SMALL, num_seeds=2)

@@ -1,5 +1,6 @@
 """One small finished run, trained once for all tests of a process that look at runs."""
 
+import json
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,14 @@ def cached_run(recipe_name: str) -> Path:
     pretrain(get_recipe(recipe_name, debug=True), folder)
     torch.set_num_threads(threads)
     return folder
+
+
+def use_slow_decomposition(run_dir: Path) -> Path:
+    """Change a run so that its components are never exactly zero, because zeros would all be ties; returns it."""
+    config = json.loads((run_dir / "config.json").read_text())
+    config["method"]["static_dynamic"] |= {"method": "slow", "radius": 0.3}
+    (run_dir / "config.json").write_text(json.dumps(config))
+    return run_dir
 
 
 @cache

@@ -9,15 +9,32 @@ import numpy as np
 
 
 def write_class_folders(
-    root: Path, *, videos_per_class: int, num_frames: int = 20, image_size: int = 40, seed: int = 0
+    root: Path,
+    *,
+    videos_per_class: int,
+    num_frames: int = 20,
+    image_size: int = 40,
+    seed: int = 0,
+    with_broken: bool = False,
 ) -> Path:
-    """Videos of noise, `videos_per_class` in each of the classes dark and light; returns the folder."""
+    """Write videos of noise in the classes dark and light; returns the folder.
+
+    Args:
+        root: New folder.
+        videos_per_class: Number of videos in each class.
+        num_frames: Frames per video.
+        image_size: Height and width.
+        seed: Seed of the noise.
+        with_broken: Add dark/broken.mp4, which is not a video.
+    """
     rng = np.random.default_rng(seed)
     for name, level in (("dark", 40), ("light", 180)):
         (root / name).mkdir(parents=True)
         for i in range(videos_per_class):
             pixels = rng.integers(level, level + 40, (num_frames, image_size, image_size, 3), np.uint8)
             _write_video(root / name / f"{i}.mp4", pixels)
+    if with_broken:
+        (root / "dark" / "broken.mp4").write_bytes(b"no video")
     return root
 
 

@@ -48,11 +48,11 @@ def test_a_write_that_fails_leaves_the_files_of_before(
     checkpoint.save_checkpoint(tmp_path, module, {"step": 1})
     before = (tmp_path / checkpoint.STATE_FILE).read_bytes()
 
-    def torn(state: Any, file: Path) -> None:
+    def write_partly(state: Any, file: Path) -> None:
         file.write_bytes(before[:100])
         raise OSError("disk full")
 
-    monkeypatch.setattr(torch, "save", torn)
+    monkeypatch.setattr(torch, "save", write_partly)
     with pytest.raises(StillmotionError, match=r"cannot write .*training_state.pt: disk full"):
         checkpoint.save_checkpoint(tmp_path, module, {"step": 2})
     monkeypatch.undo()

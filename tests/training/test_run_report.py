@@ -26,7 +26,7 @@ from stillmotion.training.transfer.recipes import TRANSFER_RECIPES
 from stillmotion.training.transfer.task import transfer
 
 
-def localising() -> SegmentConfig:
+def small_segment_config() -> SegmentConfig:
     """Return the debug recipe of `segment`, reduced to seconds."""
     config = SEGMENT_RECIPES.get("breakfast", debug=True)
     return replace(
@@ -60,7 +60,7 @@ RUNS: dict[str, tuple[Callable[[Path], object], str]] = {
     "transfer": (partial(transfer, TRANSFER_RECIPES.get("dinov2-b16", debug=True)), "Transfer run: run"),
     "finetune": (partial(finetune, small_finetune.small_config(epochs=1)), "Fine-tuning run: run"),
     "detect": (partial(detect, small_detect.small_config(epochs=1)), "Action detection run: run"),
-    "segment": (partial(segment, localising()), "Action segmentation run: run"),
+    "segment": (partial(segment, small_segment_config()), "Action segmentation run: run"),
     "folds of finetune": (train_folds, "Fine-tuning on 2 folds: run"),
 }
 
@@ -84,7 +84,7 @@ def test_every_training_verb_has_its_page() -> None:
 
 def test_the_page_of_a_segment_run_made_again_is_the_one_that_the_run_wrote(tmp_path: Path) -> None:
     with small_pretrain.single_thread():
-        result = segment(localising(), tmp_path / "run")
+        result = segment(small_segment_config(), tmp_path / "run")
     first = write_segment_page(tmp_path / "run", result).read_text()
     picture = (tmp_path / "run" / "timelines.png").read_bytes()
     assert "<h2>Timelines" in first

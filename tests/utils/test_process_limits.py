@@ -13,7 +13,7 @@ from stillmotion.utils.worker_processes import JobFailed, Worker, kill_workers
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
 
 
-def try_all(folder: str) -> dict[str, str]:
+def try_operations(folder: str) -> dict[str, str]:
     """Return the operations that are possible after file access is restricted to a folder."""
     if not restrict_files([folder]):
         return {}
@@ -46,7 +46,7 @@ def test_only_a_folder_and_programs_can_be_read_and_nothing_written(tmp_path: Pa
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "file").write_text("content")
     (tmp_path / "outside").write_text("secret")
-    worker: Worker[str] = Worker(try_all)
+    worker: Worker[str] = Worker(try_operations)
     worker.submit(str(tmp_path / "in"))
     results = worker.receive()[1]
     kill_workers([worker])

@@ -247,14 +247,14 @@ def test_a_call_stopped_while_it_packs_packs_again_what_is_copied(
 ) -> None:
     out, add, added = tmp_path / "stopped", shard_writer._add_sample, []
 
-    def stops(*arguments: Any) -> Any:
+    def interrupt(*arguments: Any) -> Any:
         added.append(arguments)
         if len(added) == 4:
             raise KeyboardInterrupt
         return add(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(shard_writer, "_add_sample", stops)
+        patch.setattr(shard_writer, "_add_sample", interrupt)
         with pytest.raises(KeyboardInterrupt):
             prepare_dataset(VideoFolder(originals), out, PrepareConfig(**SETTINGS, format="shards"))
     assert not (out / "shards.json").exists()

@@ -24,7 +24,7 @@ def write(root: Path, files: dict[str, object]) -> None:
         (root / name).write_text(content if isinstance(content, str) else json.dumps(content))
 
 
-def about(report: VerificationReport) -> tuple[int, int, list[str], list[str], list[str]]:
+def summarize_report(report: VerificationReport) -> tuple[int, int, list[str], list[str], list[str]]:
     return (
         report.num_listed,
         report.num_found,
@@ -50,7 +50,11 @@ def ucf101(tmp_path: Path) -> Path:
 
 def test_a_class_without_videos_is_reported_as_a_class(ucf101: Path) -> None:
     report = verify_dataset("ucf101", ucf101 / "UCF-101", annotations=ucf101 / "ucfTrainTestlist")
-    assert about(report) == about(verify_dataset("ucf101", ucf101)) == (4, 2, ["ApplyLipstick", "Biking"], [], [])
+    assert (
+        summarize_report(report)
+        == summarize_report(verify_dataset("ucf101", ucf101))
+        == (4, 2, ["ApplyLipstick", "Biking"], [], [])
+    )
     assert not report.is_complete
     lines = format_verification(report)
     assert lines[0].endswith("Found 2 of 4 listed videos")
@@ -64,7 +68,11 @@ def test_single_missing_videos_are_reported_by_name(ucf101: Path) -> None:
     videos(ucf101 / "UCF-101", "Biking/v_Biking_g01_c01.avi")
     (ucf101 / "ucfTrainTestlist" / "testlist02.txt").write_text("Biking/v_Biking_g08_c01.avi\n")
     report = verify_dataset("ucf101", ucf101)
-    assert about(report)[2:] == (["ApplyLipstick"], ["Biking/v_Biking_g08_c01"], ["Archery/v_Archery_g01_c01"])
+    assert summarize_report(report)[2:] == (
+        ["ApplyLipstick"],
+        ["Biking/v_Biking_g08_c01"],
+        ["Archery/v_Archery_g01_c01"],
+    )
     assert "cannot be decoded" in report.unreadable[0][1]
 
 
@@ -83,7 +91,7 @@ def test_processes_find_what_one_finds(ucf101: Path) -> None:
 def test_hmdb51_counts_unused_videos_too(tmp_path: Path) -> None:
     videos(tmp_path, "wave/a_wave_1.avi", "wave/a_wave_0.avi")
     write(tmp_path / "splits", {"wave_test_split1.txt": "a_wave_1.avi 1 \na_wave_0.avi 0 \na_wave_2.avi 2 \n"})
-    assert about(verify_dataset("hmdb51", tmp_path)) == (3, 2, [], ["wave/a_wave_2"], [])
+    assert summarize_report(verify_dataset("hmdb51", tmp_path)) == (3, 2, [], ["wave/a_wave_2"], [])
 
 
 def test_kinetics_goes_by_csv_by_list_or_by_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,9 +99,9 @@ def test_kinetics_goes_by_csv_by_list_or_by_folders(tmp_path: Path, monkeypatch:
     rows = "abseiling,xyz,120,130,train\nabseiling,gone,1,11,train\nzumba,v,0,10,val\n"
     videos(tmp_path / "train", "abseiling/xyz_000120_000130.mp4")
     write(tmp_path, {"k400.csv": header + rows})
-    assert about(verify_dataset("kinetics", tmp_path)) == (3, 1, ["zumba"], ["gone_000001_000011"], [])
+    assert summarize_report(verify_dataset("kinetics", tmp_path)) == (3, 1, ["zumba"], ["gone_000001_000011"], [])
     (tmp_path / "k400.csv").write_text("train/abseiling/xyz_000120_000130.mp4 0\ntrain/zumba/v.mp4 1\n")
-    assert about(verify_dataset("kinetics", tmp_path))[:3] == (2, 1, ["1"])
+    assert summarize_report(verify_dataset("kinetics", tmp_path))[:3] == (2, 1, ["1"])
     (tmp_path / "k400.csv").unlink()
     (missing,) = verify_dataset("kinetics", tmp_path).missing_files
     assert missing.startswith("1 of 400 class folders in ")
@@ -114,7 +122,7 @@ def test_ssv2_names_videos_without_label_one_by_one(tmp_path: Path) -> None:
             f"{prefix}-test.json": [{"id": "2"}, {"id": "4"}],
         },
     )
-    assert about(verify_dataset("ssv2", tmp_path)) == (4, 2, ["Opening something"], ["4"], [])
+    assert summarize_report(verify_dataset("ssv2", tmp_path)) == (4, 2, ["Opening something"], ["4"], [])
 
 
 def test_gym99_and_diving48_go_by_their_two_lists(tmp_path: Path) -> None:
@@ -122,7 +130,7 @@ def test_gym99_and_diving48_go_by_their_two_lists(tmp_path: Path) -> None:
     videos(gym, "A0x_E_1_2_A_0003_0004.mp4")
     write(gym, {"gym99_train_element_v1.1.txt": "A0x_E_1_2_A_0003_0004 1\nB_E_1_2_A_3_4 1\nC_E_1_2_A_3_4 0\n"})
     report = verify_dataset("gym99", gym)
-    assert about(report) == (3, 1, ["0"], ["B_E_1_2_A_3_4"], [])
+    assert summarize_report(report) == (3, 1, ["0"], ["B_E_1_2_A_3_4"], [])
     assert "gym99_val_element.txt does not exist; its videos were not checked" in report.remarks
     videos(diving, "rgb/8qRm_00016.mp4")
     item = {"vid_name": "8qRm_00016", "label": 0, "start_frame": 0, "end_frame": 78}
@@ -141,7 +149,7 @@ def test_ava_takes_videos_or_folders_of_frames(tmp_path: Path) -> None:
         tmp_path / "annotations",
         {"ava_train_v2.2.csv": f"-5KQ66BBWC4,{line}" * 2, "ava_val_v2.2.csv": f"1j20qq1JyX4,{line}gone,{line}"},
     )
-    assert about(verify_dataset("ava", tmp_path)) == (3, 2, [], ["gone"], [])
+    assert summarize_report(verify_dataset("ava", tmp_path)) == (3, 2, [], ["gone"], [])
 
 
 def test_davis_and_vip_need_masks_beside_frames(tmp_path: Path) -> None:
@@ -152,16 +160,16 @@ def test_davis_and_vip_need_masks_beside_frames(tmp_path: Path) -> None:
     (davis / "ImageSets" / "2017" / "train.txt").write_text("bear\nswing\n")
     (davis / "Annotations" / "48p" / "camel" / "00000.png").unlink()
     report = verify_dataset("davis", davis)
-    assert about(report) == (3, 2, [], ["swing"], ["camel"])
+    assert summarize_report(report) == (3, 2, [], ["swing"], ["camel"])
     assert "no mask for the first frame" in report.unreadable[0][1]
 
 
 def test_jhmdb_needs_joints_beside_frames(tmp_path: Path) -> None:
     root = write_jhmdb(tmp_path, num_frames=3)
-    assert about(verify_dataset("jhmdb", root)) == (2, 1, [], ["wave/you"], [])
+    assert summarize_report(verify_dataset("jhmdb", root)) == (2, 1, [], ["wave/you"], [])
     (root / "splits" / "jump_test_split1.txt").write_text("a.avi 1\nb.avi 2\n")
     (root / "joint_positions" / "wave" / "me" / "joint_positions.mat").write_bytes(b"torn")
-    assert about(verify_dataset("jhmdb", root))[2:] == (["jump"], ["wave/you"], ["wave/me"])
+    assert summarize_report(verify_dataset("jhmdb", root))[2:] == (["jump"], ["wave/you"], ["wave/me"])
     (root / "joint_positions" / "wave" / "me" / "joint_positions.mat").unlink()
     assert verify_dataset("jhmdb", root).missing_files[-1].endswith("wave/me/joint_positions.mat")
 

@@ -60,7 +60,7 @@ class StandIn:
         )
 
 
-def use(decoder: type, monkeypatch: pytest.MonkeyPatch) -> None:
+def use_decoder(decoder: type, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace torchcodec's decoder by this class."""
     package, decoders = ModuleType("torchcodec"), ModuleType("torchcodec.decoders")
     decoders.VideoDecoder = decoder  # type: ignore[attr-defined]
@@ -80,7 +80,7 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         import_torchcodec()
     except StillmotionError:
-        use(StandIn, monkeypatch)
+        use_decoder(StandIn, monkeypatch)
     monkeypatch.setenv(DECODER_ENV, "torchcodec")
 
 
@@ -165,7 +165,7 @@ class Failing(StandIn):
 def test_what_it_misnumbers_or_fails_at_is_left_to_pyav(
     write_video: WriteVideo, decoder: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use(decoder, monkeypatch)
+    use_decoder(decoder, monkeypatch)
     video = TorchCodecReader(write_video())
     assert video._decode_with_torchcodec([7, 3]) is None
     assert read_frame_numbers(video.get_frames([7, 3])) == [7, 3]

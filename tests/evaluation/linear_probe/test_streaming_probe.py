@@ -31,7 +31,9 @@ def encoder(run):
 def test_the_streamed_probe_is_the_probe_of_features_that_are_held(encoder, monkeypatch):
     """Both probes get the same views of all videos at every step: the centre of clips as long as the video."""
     monkeypatch.setattr(
-        streaming_probe, "_augment", lambda intake: lambda clip, rng: streaming_probe.eval_crop(intake)(clip)[0]
+        streaming_probe,
+        "_augment",
+        lambda input_config: lambda clip, rng: streaming_probe.eval_crop(input_config)(clip)[0],
     )
     encoder = encoder.with_input(stride=1000)
     videos, tests = synthetic_videos(20, 1), synthetic_videos(20, 2)

@@ -52,7 +52,7 @@ def name(request):
     return request.param
 
 
-def small(name, layout):
+def small_protocol(name, layout):
     """Return the protocol with a radius and a context that are small against 8 frames of 8×10 cells."""
     return replace(get_propagation_protocol(name, layout), radius=3, num_context_frames=3, num_matches=5)
 
@@ -75,7 +75,7 @@ def literal_masks(frames, mask, protocol):
 
 
 def test_masks_are_those_of_loops_over_cells(name, tmp_path):
-    root, protocol = write_davis(tmp_path / "davis", ("one",)), small(name, "davis")
+    root, protocol = write_davis(tmp_path / "davis", ("one",)), small_protocol(name, "davis")
     frames, truth = root / "JPEGImages" / "48p" / "one", root / "Annotations" / "48p" / "one"
     add_noise(frames)
     masks = [read_mask(file) for file in sorted(truth.iterdir())]
@@ -97,7 +97,7 @@ def test_the_protocols_differ_in_every_rule(tmp_path):
     frames = root / "JPEGImages" / "48p" / "one"
     add_noise(frames)
     mask = read_mask(root / "Annotations" / "48p" / "one" / "00000.png")
-    protocol = small("authors", "davis")
+    protocol = small_protocol("authors", "davis")
     features = literal_features(frames, authors=True)
     ids = np.unique(mask)
     first = literal.mask_to_labels(mask, ids, SIZE, (8, 10), authors=True)
@@ -114,7 +114,7 @@ def test_the_protocols_differ_in_every_rule(tmp_path):
 
 
 def test_parts_of_vip_are_scored_with_the_first_frame_as_cells_give_it(tmp_path):
-    root, protocol = write_vip(tmp_path / "vip"), small("authors", "vip")
+    root, protocol = write_vip(tmp_path / "vip"), small_protocol("authors", "vip")
     frames = root / "Images" / "videos1"
     add_noise(frames)
     truth = [read_mask(file) for file in sorted((root / "Annotations" / "Category_ids" / "videos1").iterdir())]
@@ -124,7 +124,7 @@ def test_parts_of_vip_are_scored_with_the_first_frame_as_cells_give_it(tmp_path)
         POOLED_COLORS, SequenceDataConfig(root, "vip"), tmp_path / "out", protocol=protocol, image_size=SIZE
     )
     assert report.mean["mIoU"] == pytest.approx(literal.mean_iou(expected, truth), abs=1e-9)
-    ours = small("image-to-video", "vip")
+    ours = small_protocol("image-to-video", "vip")
     report = evaluate_propagation(
         POOLED_COLORS, SequenceDataConfig(root, "vip"), tmp_path / "out", protocol=ours, image_size=SIZE
     )
@@ -133,7 +133,7 @@ def test_parts_of_vip_are_scored_with_the_first_frame_as_cells_give_it(tmp_path)
 
 
 def test_joints_of_jhmdb_are_those_of_loops_over_cells(tmp_path):
-    root, protocol = write_jhmdb(tmp_path / "jhmdb"), small("authors", "jhmdb")
+    root, protocol = write_jhmdb(tmp_path / "jhmdb"), small_protocol("authors", "jhmdb")
     frames = root / "Rename_Images" / "wave" / "me"
     add_noise(frames)
     file = root / "joint_positions" / "wave" / "me" / "joint_positions.mat"

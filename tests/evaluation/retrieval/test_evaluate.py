@@ -4,6 +4,7 @@ import json
 import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score
+from support.cached_run import use_slow_decomposition
 from support.class_videos import write_class_folders
 
 from stillmotion.data.datasets.folder import VideoFolder
@@ -19,11 +20,7 @@ from stillmotion.models.backbones import create_backbone
 
 @pytest.fixture
 def run(run):
-    """A run whose components are never exactly zero, because zeros would all be ties."""
-    config = json.loads((run / "config.json").read_text())
-    config["method"]["static_dynamic"] |= {"method": "slow", "radius": 0.3}
-    (run / "config.json").write_text(json.dumps(config))
-    return run
+    return use_slow_decomposition(run)
 
 
 @pytest.fixture(scope="module")

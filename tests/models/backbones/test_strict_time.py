@@ -30,7 +30,7 @@ def clip():
     return torch.randn(1, 3, 4, SIZE, SIZE, generator=torch.Generator().manual_seed(1))
 
 
-def moved_steps(module, clip, frame):
+def changed_time_steps(module, clip, frame):
     changed_clip = clip.clone()
     changed_clip[:, :, frame] += 1
     with torch.no_grad():
@@ -41,7 +41,7 @@ def moved_steps(module, clip, frame):
 def test_strict_features_depend_on_their_own_frame_only(backbone, clip):
     with framewise_mode(backbone):
         for frame in (0, 2):
-            moved = moved_steps(backbone, clip, frame)
+            moved = changed_time_steps(backbone, clip, frame)
             step = frame * len(moved) // clip.shape[2]
             assert moved == [index == step for index in range(len(moved))]
 
@@ -51,7 +51,7 @@ def test_time_is_seen_again_after_the_context_and_after_an_error_in_it(backbone,
         pass
     with pytest.raises(KeyError), framewise_mode(backbone):
         raise KeyError
-    assert sum(moved_steps(backbone, clip, 1)) > 1
+    assert sum(changed_time_steps(backbone, clip, 1)) > 1
 
 
 @pytest.mark.parametrize("name", ["mc3_18", "small_cnn3d"])
@@ -138,5 +138,5 @@ def test_original_strides_are_strict_too():
     backbone = create_backbone("small_cnn3d", per_frame_features=False).eval()
     clip = torch.randn(1, 3, 16, SIZE, SIZE)
     with framewise_mode(backbone):
-        assert moved_steps(backbone, clip, 8) == [False, True]
-        assert moved_steps(backbone, clip, 7) == [False, False]
+        assert changed_time_steps(backbone, clip, 8) == [False, True]
+        assert changed_time_steps(backbone, clip, 7) == [False, False]

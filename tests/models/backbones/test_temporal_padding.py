@@ -50,12 +50,12 @@ MODES = {"training": 4, "evaluation": 1}
 QUICK = ("small_cnn3d", "small_vit", "tokens_cnn")
 
 
-def quick_and_slow(names):
+def mark_slow(names):
     """Test parameters, with large networks marked as slow."""
     return [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in names]
 
 
-@pytest.mark.parametrize("name", quick_and_slow(list_backbones()))
+@pytest.mark.parametrize("name", mark_slow(list_backbones()))
 @torch.no_grad()
 def test_a_still_clip_has_no_dynamic_component(name):
     for mode, clips in MODES.items():
@@ -64,7 +64,7 @@ def test_a_still_clip_has_no_dynamic_component(name):
             assert max(dynamic_shares(backbone(static_clip(frames, clips=clips)))) == 0, (mode, frames)
 
 
-@pytest.mark.parametrize("name", quick_and_slow(STRIDED))
+@pytest.mark.parametrize("name", mark_slow(STRIDED))
 @torch.no_grad()
 def test_a_still_clip_has_no_dynamic_component_at_the_original_strides(name):
     for mode, clips in MODES.items():

@@ -26,7 +26,7 @@ def transfer_run(tmp_path_factory):
     return small_transfer.transfer_once(config, tmp_path_factory.mktemp("models") / "transfer")
 
 
-def short(encoder, size, **head):
+def short_config(encoder, size, **head):
     return replace(
         small_config(epochs=1, batch_size=16, data={"num_frames": 2, "image_size": size}, head=head),
         encoder=str(encoder),
@@ -40,7 +40,7 @@ def changed_names(run, start):
 
 
 def test_a_transformers_model_is_trained_end_to_end_and_is_an_encoder(dinov2, tmp_path):
-    run = finetune_once(short(f"{dinov2}@pool=mean,size=28", 0), tmp_path / "run")
+    run = finetune_once(short_config(f"{dinov2}@pool=mean,size=28", 0), tmp_path / "run")
     changed = changed_names(run, f"{dinov2}@pool=mean")
     assert any("patch_embeddings" in name for name in changed)
     assert any("layer.1" in name for name in changed)
@@ -66,7 +66,7 @@ def test_as_much_of_a_frozen_model_is_trained_as_of_a_transferred_one(
     dinov2, transfer_run, tmp_path, caplog, kind, trained_blocks
 ):
     encoder, size = {"transformers": (f"{dinov2}@pool=mean", 28), "transfer": (transfer_run, 24)}[kind]
-    run = finetune_once(short(encoder, size, unfreeze=trained_blocks, pool="concat"), tmp_path / "run")
+    run = finetune_once(short_config(encoder, size, unfreeze=trained_blocks, pool="concat"), tmp_path / "run")
     changed = changed_names(run, encoder)
     projection = {name for name in changed if name.startswith("projection.")}
     assert bool(projection) == (kind == "transfer" and trained_blocks != "none")
@@ -98,4 +98,4 @@ def test_i3d_is_trained_at_any_clip_and_stays_an_encoder_without_its_file(tmp_pa
 def test_models_from_elsewhere_have_no_untrained_baseline(dinov2, transfer_run, tmp_path, kind):
     encoder, size = {"transformers": (dinov2, 28), "transfer": (transfer_run, 24)}[kind]
     with pytest.raises(StillmotionError, match="Random initialization is not supported"):
-        finetune_once(replace(short(encoder, size), from_scratch=True), tmp_path / "run")
+        finetune_once(replace(short_config(encoder, size), from_scratch=True), tmp_path / "run")

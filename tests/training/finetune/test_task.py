@@ -72,14 +72,14 @@ MIXED = small_config(head={"dropout": 0.3, "label_smoothing": 0.1, "mixup_alpha"
 TESTED = small_config(epochs=1, data={"synthetic": replace(small_config().data.synthetic, num_videos=9)})
 
 
-def of_a_rank(rank, folder):
+def run_on_rank(rank, folder):
     run = train_and_test(FinetuneTrainer(TESTED, folder / "tested", torch.device("cpu")))
     return {"gradients": gradients(rank, MIXED, folder / "mixed"), "results": load_results(run)}
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
-    return gloo.run_on_ranks(of_a_rank, tmp_path_factory.mktemp("two"))
+    return gloo.run_on_ranks(run_on_rank, tmp_path_factory.mktemp("two"))
 
 
 @pytest.mark.slow
@@ -118,8 +118,8 @@ def test_a_run_is_an_encoder_even_when_its_own_is_gone(tmp_path):
     saved = load_weights(run)
     for name, tensor in encoder.backbone.state_dict().items():
         assert torch.equal(tensor, saved[f"backbone.{name}"]), name
-    intake = encoder.input_config
-    assert (intake.num_frames, intake.stride, intake.image_size) == (4, 1, 16)
+    config = encoder.input_config
+    assert (config.num_frames, config.stride, config.image_size) == (4, 1, 16)
     assert load(f"{run}@size=24").input_config.image_size == 24
     resumed = finetune_once(
         replace(small_config(lr=1e-12, weight_decay=0.0, epochs=1), encoder=str(run)), tmp_path / "again"

@@ -14,13 +14,13 @@ from stillmotion.training.tasks import get_recipe
 
 pytestmark = pytest.mark.slow
 
-WHOLE = 10  # epochs of four steps
-SPLIT = {"simclr": 15, "moco": 40, "byol": 40, "swav": 40, "vicreg": 15}
+WHOLE_EPOCHS = 10  # epochs of four steps
+SPLIT_EPOCHS = {"simclr": 15, "moco": 40, "byol": 40, "swav": 40, "vicreg": 15}
 
 
-def course(name: str) -> PretrainConfig:
+def make_config(name: str) -> PretrainConfig:
     config = get_recipe(name)
-    epochs = SPLIT[config.method.objective.name] if "bod-" in name else WHOLE
+    epochs = SPLIT_EPOCHS[config.method.objective.name] if "bod-" in name else WHOLE_EPOCHS
     return replace(
         config,
         optim=replace(config.optim, epochs=epochs, warmup_epochs=2.0),
@@ -32,7 +32,7 @@ def course(name: str) -> PretrainConfig:
     "name", [f"debug:k400-{split}{objective}" for objective in BASELINES for split in ("", "bod-")]
 )
 def test_a_debug_twin_learns(name: str, tmp_path: Path) -> None:
-    components = final_losses(train(course(name), tmp_path))
+    components = final_losses(train(make_config(name), tmp_path))
     print(final_loss_table({name: components}))
     assert list(components) == (["static", "dynamic"] if "bod-" in name else ["whole"])
     for component, result in components.items():

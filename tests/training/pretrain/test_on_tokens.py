@@ -74,9 +74,9 @@ def test_two_processes_keep_the_tokens_of_one(tmp_path):
 
 def test_a_run_is_an_encoder_of_pixels(run, tmp_path):
     encoder = stillmotion.load(run)
-    intake = encoder.input_config
-    assert (intake.num_frames, intake.stride, intake.image_size, intake.whole_frame) == (4, 0, 16, True)
-    assert intake.normalization == encoder.backbone.image_model.normalization
+    config = encoder.input_config
+    assert (config.num_frames, config.stride, config.image_size, config.whole_frame) == (4, 0, 16, True)
+    assert config.normalization == encoder.backbone.image_model.normalization
     folder = write_class_folders(tmp_path / "set", videos_per_class=3)
     videos = sorted(folder.rglob("*.mp4"))
     vectors = encoder.embed(videos, num_clips=2)

@@ -37,7 +37,7 @@ SGD = {"optim.name": "sgd", "optim.lr": 0.1, "optim.lr_batch_size": 0, "optim.we
 ONE_STEP = {"data.synthetic.num_videos": 8}
 
 
-def fresh(config: PretrainConfig) -> Method:
+def build_initial_method(config: PretrainConfig) -> Method:
     """Return the method that a run of this configuration starts from."""
     torch.manual_seed(config.train.seed)
     return Method(config.method).train()
@@ -59,7 +59,7 @@ def batches(config: PretrainConfig, *, batch: int) -> list[Tensor]:
 
 def expected_step(config: PretrainConfig, parts: list[Tensor]) -> tuple[dict[str, Tensor], Tensor]:
     """Return the weights after one step with the mean gradient of these parts, and the gradient's norm."""
-    method = fresh(config)
+    method = build_initial_method(config)
     torch.manual_seed(config.train.seed * 1009 + 1)
     with single_thread():
         gradients = [compute_gradients(method, clips, config)[1] for clips in parts]
@@ -91,13 +91,13 @@ def test_an_accumulated_step_is_the_mean_of_its_parts(tmp_path: Path) -> None:
     torch.testing.assert_close({k: trained[k] for k in expected}, expected)
     joint_step, _ = expected_step(config, batches(config, batch=8))
     assert any(not torch.allclose(trained[k], joint_step[k], atol=1e-5) for k in joint_step)
-    losses = [compute_gradients(fresh(config), clips, config)[0].losses["static"] for clips in parts]
+    losses = [compute_gradients(build_initial_method(config), clips, config)[0].losses["static"] for clips in parts]
     assert load_metrics(tmp_path)["loss/static"][0][1] == pytest.approx(float(sum(losses)) / 2, rel=1e-5)
 
 
 def test_clipping_bounds_the_gradient_and_the_log_tells_its_size_before(tmp_path: Path) -> None:
     config = small_config("k400-simclr", ONE_STEP | SGD | {"optim.max_grad_norm": 1e-3})
-    trained, before = load_weights(train(config, tmp_path)), fresh(config).trainable_parameters()
+    trained, before = load_weights(train(config, tmp_path)), build_initial_method(config).trainable_parameters()
     update_norm = (
         torch.stack([(trained[k] - p.detach()).double().square().sum() for k, p in before.items()]).sum().sqrt()
     )
@@ -168,7 +168,7 @@ def test_the_part_that_is_not_finite_is_named_with_the_rate_and_a_remedy(
 ) -> None:
     calls = []
 
-    def broken(
+    def gradients_with_nan(
         method: Method, clips: Tensor, config: PretrainConfig, **options: Any
     ) -> tuple[MethodOutput, dict[str, Tensor]]:
         output, gradient = compute_gradients(method, clips, config, **options)
@@ -177,7 +177,7 @@ def test_the_part_that_is_not_finite_is_named_with_the_rate_and_a_remedy(
             output.losses["dynamic"].fill_(math.nan)
         return output, gradient
 
-    monkeypatch.setattr(module, "compute_gradients", broken)
+    monkeypatch.setattr(module, "compute_gradients", gradients_with_nan)
     config = small_config("k400-bod-simclr", SGD | {"train.checkpoint_every_steps": 100})
     words = r"step 2: loss/dynamic is not finite \(learning rate 0\.05\)\. No checkpoint was written yet"
     with pytest.raises(NonFiniteError, match=words + r".*--optim\.lr"):
@@ -188,7 +188,7 @@ def test_the_part_that_is_not_finite_is_named_with_the_rate_and_a_remedy(
 def test_prototypes_rest_in_the_first_epoch_only(tmp_path: Path) -> None:
     name = "objectives.whole.prototypes.weight"
     config = small_config("k400-swav")
-    before = fresh(config).state_dict()
+    before = build_initial_method(config).state_dict()
     after_one_epoch = load_weights(train(config, tmp_path / "one"))
     assert torch.equal(after_one_epoch[name], before[name])
     assert not torch.equal(
@@ -200,7 +200,7 @@ def test_prototypes_rest_in_the_first_epoch_only(tmp_path: Path) -> None:
 
 def test_a_run_starts_from_a_file_of_weights_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "start.safetensors"
-    other = fresh(small_config("k400-moco", {"train.seed": 5})).online.backbone.state_dict()
+    other = build_initial_method(small_config("k400-moco", {"train.seed": 5})).online.backbone.state_dict()
     save_file({f"module.{k}": v.contiguous() for k, v in other.items()}, file)
     tiny_rate = {"optim.lr": 1e-30, "method.model.init_weights": str(file), "optim.weight_decay": 0.0}
     trained = load_weights(train(small_config("k400-moco", ONE_STEP | tiny_rate), tmp_path / "run"))
@@ -229,7 +229,7 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def on(videos: Path, **more: Any) -> PretrainConfig:
+def video_config(videos: Path, **more: Any) -> PretrainConfig:
     changes = {"data.path": str(videos), "data.augment": "weak", "optim.batch_size": 4}
     return small_config("k400-simclr", changes | {field.replace("__", "."): value for field, value in more.items()})
 
@@ -242,7 +242,7 @@ def test_broken_videos_are_named_counted_and_written_down(
     videos: Path, workers: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = {str(videos / name) for name in BROKEN}
-    run = train(on(videos, data__num_workers=workers, optim__epochs=3), tmp_path)
+    run = train(video_config(videos, data__num_workers=workers, optim__epochs=3), tmp_path)
     words = caplog.messages
     failed = json.loads((run / "failed_videos.json").read_text())
     assert set(failed) == names
@@ -257,7 +257,7 @@ def test_broken_videos_are_named_counted_and_written_down(
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_strict_run_stops_at_a_broken_video_with_its_name_only(videos: Path, workers: int, tmp_path: Path) -> None:
     with pytest.raises(VideoError) as caught:
-        train(on(videos, data__fail_on_unreadable=True, data__num_workers=workers, optim__epochs=3), tmp_path)
+        train(video_config(videos, data__fail_on_unreadable=True, data__num_workers=workers, optim__epochs=3), tmp_path)
     assert "\n" not in str(caught.value)
     assert any(name in str(caught.value) for name in BROKEN)
 
@@ -290,7 +290,11 @@ def test_two_processes_train_to_the_weights_of_one_with_the_joined_batch(videos:
     assert process.stdout.count("trained: ") == 1
     config = load_config(tmp_path / "two", PretrainConfig)
     train(config, tmp_path / "one")
-    start, one, two = fresh(config).state_dict(), load_weights(tmp_path / "one"), load_weights(tmp_path / "two")
+    start, one, two = (
+        build_initial_method(config).state_dict(),
+        load_weights(tmp_path / "one"),
+        load_weights(tmp_path / "two"),
+    )
     torch.testing.assert_close(two, one, rtol=1e-4, atol=1e-6)
     assert max((one[k] - start[k]).abs().max() for k in one) > 1e-2
     ours, theirs = load_metrics(tmp_path / "one"), load_metrics(tmp_path / "two")
