@@ -16,7 +16,7 @@ def hmdb51(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_whole_set_is_said_to_be_one(hmdb51: Path) -> None:
+def test_a_complete_set_is_reported_as_complete(hmdb51: Path) -> None:
     command = Command("data", "verify", "hmdb51", str(hmdb51), "--num-workers", "1")
     assert command.expect_success() == ""
     assert command.stdout.startswith(f"hmdb51 in {hmdb51}: Found 2 of 2 listed videos\n")

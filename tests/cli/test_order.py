@@ -8,7 +8,7 @@ from support.class_videos import write_class_folders
 from support.process import Command
 
 
-def test_clips_of_any_folder_are_told_from_their_reverses(tmp_path: Path) -> None:
+def test_clips_of_any_folder_are_distinguished_from_their_reverses(tmp_path: Path) -> None:
     write_class_folders(tmp_path / "videos", videos_per_class=6, num_frames=10, image_size=32)
     (tmp_path / "videos" / "dark" / "torn.mp4").write_bytes(b"torn")
     line = f"order --encoder debug:k400-simclr debug:k400-bod-simclr --data {tmp_path / 'videos' / 'dark'} "

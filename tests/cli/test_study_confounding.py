@@ -15,7 +15,7 @@ SHORT = [
 
 
 @pytest.mark.slow
-def test_a_study_that_was_stopped_goes_on_and_says_what_it_found(tmp_path: Path) -> None:
+def test_a_stopped_study_continues_and_prints_its_results(tmp_path: Path) -> None:
     words = ("study", "confounding", "--out", str(tmp_path), *SHORT)
     command = Command(*words)
     deadline = time.monotonic() + 100

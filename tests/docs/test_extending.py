@@ -88,7 +88,7 @@ def test_an_objective_from_outside_trains_and_its_run_is_an_encoder(extras: Path
     assert "alignment and uniformity" in (Path(run(extras, "report", str(folder)).split()[-1])).read_text()
 
 
-def test_a_logger_from_outside_is_told_every_number(extras: Path) -> None:
+def test_an_external_logger_gets_every_metric(extras: Path) -> None:
     change = "--data.synthetic.num-videos 16 --optim.epochs 1 --train.log-every-steps 1 --train.loggers csv"
     run(extras, "pretrain", "--recipe", "k400-simclr", "--debug", *change.split(), "--out", "logged")
     rows = [line.split(",") for line in (extras / "logged" / "numbers.csv").read_text().splitlines()]

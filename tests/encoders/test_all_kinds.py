@@ -90,7 +90,7 @@ def test_maps_have_a_feature_for_every_place(encoder_specs, kind):
 
 
 @pytest.mark.parametrize("kind", MAPS)
-def test_motion_is_of_matches_where_frames_are_seen_one_by_one(encoder_specs, kind):
+def test_motion_features_of_framewise_encoders_come_from_token_matches(encoder_specs, kind):
     encoder = load(encoder_specs[kind])
     clips = clip(encoder)
     with torch.no_grad():
@@ -101,7 +101,7 @@ def test_motion_is_of_matches_where_frames_are_seen_one_by_one(encoder_specs, ki
     )
 
 
-def test_every_kind_of_ours_is_asked_here():
+def test_every_builtin_kind_is_tested_here():
     # Tests of original checkpoints, video checkpoints, the hub and color flow have these.
     tested_elsewhere = {*CHECKPOINT_FAMILIES, *VIDEO_CHECKPOINTS, "hub", "flow"}
     assert {*MAPS, *tested_elsewhere} == set(ENCODER_KINDS.builtin)
@@ -117,7 +117,7 @@ def test_a_video_is_shown_to_a_model_of_images_as_a_few_small_frames(encoder_spe
 
 
 @pytest.mark.parametrize("kind", MAPS)
-def test_clips_are_as_the_text_asks(encoder_specs, class_videos, kind):
+def test_clips_follow_the_options_of_the_spec(encoder_specs, class_videos, kind):
     options = {"frames": 32 if kind == "i3d" else 9, "stride": 2, "size": 56}
     encoder = load(with_option(encoder_specs[kind], ",".join(f"{name}={value}" for name, value in options.items())))
     fields = {"num_frames": options["frames"], "stride": 2, "image_size": 56}
@@ -219,7 +219,7 @@ def test_several_videos_give_a_row_each_and_a_torn_one_is_an_error(encoder_specs
             encoder.embed(videos)
 
 
-def test_only_what_was_trained_here_from_nothing_has_an_untrained_twin(encoder_specs):
+def test_only_runs_and_recipes_trained_from_scratch_have_an_untrained_version(encoder_specs):
     for kind in ("pretrain", "recipe"):
         twin = load(encoder_specs[kind]).untrained()
         assert twin.origin.kind == kind

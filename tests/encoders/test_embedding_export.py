@@ -28,7 +28,7 @@ def expected_features(run, folder, clips):
     return {name: result.vectors(name) for name in ("whole", "static", "dynamic")}
 
 
-def test_parquet_holds_what_the_encoder_says(run, folder, tmp_path):
+def test_parquet_has_the_embeddings_of_the_encoder(run, folder, tmp_path):
     file = tmp_path / "new" / "table.parquet"
     out = export_embeddings(load(run), VideoDataConfig(folder), file, num_clips=2, loader=LoaderConfig(batch_size=2))
     table = pq.read_table(out.file)

@@ -80,7 +80,7 @@ def test_another_order_of_the_same_videos_shares_the_file(run, folder):
     np.testing.assert_array_equal(reversed_order.labels["class"], straight.labels["class"][::-1])
 
 
-def test_synthetic_videos_are_told_apart_by_how_they_are_drawn(run):
+def test_synthetic_videos_are_cached_by_their_configuration(run):
     def is_reused(seed=0, **synthetic):
         return load_or_extract_features(
             load(run), SyntheticDataset(SyntheticConfig(num_videos=3, **synthetic), seed=seed), num_clips=1

@@ -65,7 +65,7 @@ def test_a_set_without_one_readable_video_is_an_error(encoder, tmp_path):
         )
 
 
-def test_both_is_the_two_halves_normalised_side_by_side(encoder):
+def test_concat_is_the_concatenation_of_both_normalised_components(encoder):
     features = extract_features(encoder, SyntheticDataset(SyntheticConfig(num_videos=3)), num_clips=2)
     concatenated = features.vectors("concat", average=False)
     assert concatenated.shape == (3, 2, 64)

@@ -139,7 +139,7 @@ def test_what_changes_the_features_is_computed_anew(run, folder, tmp_path):
     assert not is_computed()
 
 
-def test_drawn_videos_of_one_name_but_another_look_are_told_apart(run, tmp_path):
+def test_synthetic_videos_with_equal_names_but_different_pixels_are_cached_separately(run, tmp_path):
     features = FrameFeatureCache(load(run), tmp_path)
     textured, untextured = (
         SyntheticUntrimmedDataset(config, train=True)

@@ -45,7 +45,7 @@ def clips():
     return torch.rand(2, 3, 2, 28, 28, generator=torch.Generator().manual_seed(0))
 
 
-def test_beside_a_transfer_run_a_frozen_model_pools_its_patches(dinov2, transfer_run, caplog):
+def test_a_frozen_model_that_is_compared_with_a_transfer_run_pools_its_patches(dinov2, transfer_run, caplog):
     caplog.set_level("INFO", "stillmotion")
     frozen, run = load_comparable([dinov2, transfer_run])
     assert frozen.origin.spec == f"{dinov2}@pool=mean"

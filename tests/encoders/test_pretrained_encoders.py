@@ -75,7 +75,7 @@ def test_i3d_has_the_strides_the_borders_and_the_values_it_was_trained_with(i3d)
     torch.testing.assert_close(result, expected, atol=1e-3, rtol=1e-3)
 
 
-def test_what_is_no_encoder_is_said(run, dinov2, tmp_path):
+def test_what_is_no_encoder_is_an_error(run, dinov2, tmp_path):
     (tmp_path / "notes.txt").write_text("notes")
     for text, message in {
         str(tmp_path / "nowhere"): "Unknown encoder .* Give one of: a run folder of any training verb",

@@ -30,7 +30,7 @@ def video(class_videos):
     return class_videos / "light" / "1.mp4"
 
 
-def test_it_embeds_the_whole_alone(short_run, class_videos, video, tmp_path):
+def test_it_embeds_the_whole_only(short_run, class_videos, video, tmp_path):
     result = load(short_run).embed([video])
     assert result.whole.shape == (1, 8)
     assert result.static.shape == result.dynamic.shape == (1, 0)
@@ -48,7 +48,7 @@ def test_it_is_probed_and_searched_by_the_whole_alone(short_run, class_videos):
     assert list(scores) == ["whole"]
 
 
-def test_a_half_that_is_asked_for_is_refused_in_a_line(short_run, class_videos, video):
+def test_features_of_a_component_are_refused_in_one_line(short_run, class_videos, video):
     encoder = load(short_run)
     result = extract_features(encoder, PathDataset([video]))
     for kind in ("static", "dynamic", "concat"):
@@ -62,7 +62,7 @@ def test_a_half_that_is_asked_for_is_refused_in_a_line(short_run, class_videos, 
         analyze_clip(encoder, PathDataset([video]).open_video(0), name="it")
 
 
-def test_its_report_says_what_there_is_not(short_run):
+def test_its_report_explains_missing_components(short_run):
     page = write_run_page(short_run).read_text()
     assert "Clips of fewer than three time steps have no Koopman operator." in page
     assert "nearest by whole" in page

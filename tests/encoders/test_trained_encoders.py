@@ -49,7 +49,7 @@ def test_a_recipe_gives_its_untrained_network():
     )
 
 
-def test_the_same_network_can_be_shown_other_clips(run):
+def test_the_same_network_can_get_other_clips(run):
     encoder = load(run)
     changed = encoder.with_input(num_frames=5, image_size=24)
     assert changed.input_config == replace(encoder.input_config, num_frames=5, image_size=24)

@@ -71,7 +71,7 @@ def test_the_row_is_that_of_clips_stopped_by_hand(runs):
     assert row["dynamic_norm_still"] == pytest.approx(float(torch.stack(lengths).mean()), rel=1e-4)
 
 
-def test_results_are_written_and_told(runs, tmp_path):
+def test_results_are_written_and_printed(runs, tmp_path):
     report = evaluate_still_clips([load(runs["replicate"])], DRAWN, num_clips=1, output_file=tmp_path / "still.json")
     assert json.loads((tmp_path / "still.json").read_text()) == report.to_dict()
     lines = report.to_lines()

@@ -39,7 +39,7 @@ def test_a_short_video_is_named_with_what_would_help():
         middle_clip_indices(7, INPUT_CONFIG, name="cat.mp4", with_first_clip=True)
 
 
-def test_what_is_found_is_what_its_parts_say_of_the_clip():
+def test_the_analysis_equals_the_functions_that_it_combines():
     video = ArrayReader(pixels())
     result = analyze_clip(identity_encoder(input_config=INPUT_CONFIG), video, with_tubes=True)
     # The frames are as high as the clip, so the input is the normalized centre of each.

@@ -91,7 +91,7 @@ def test_a_run_of_drawn_videos_shows_some_of_them(run, tmp_path):
         assert strip.width > strip.height
 
 
-def test_what_cannot_be_explained_is_told_in_one_line(run, videos, tmp_path):
+def test_what_cannot_be_explained_is_an_error_in_one_line(run, videos, tmp_path):
     torn = tmp_path / "torn.mp4"
     torn.write_bytes(b"torn")
     video, out = str(videos / "dark/0.mp4"), str(tmp_path / "out")

@@ -30,7 +30,7 @@ def test_scale_of_frames_does_not_matter():
     np.testing.assert_allclose(clip_eigenvalues(scaled), clip_eigenvalues(frames), atol=1e-9)
 
 
-def test_the_plane_tells_the_share_within_the_radius():
+def test_the_plane_shows_the_fraction_within_the_radius():
     values = np.array([[1.0, 1.05j, 0.95, -1.0]])
     axes = plot_eigenvalues(values, radius=0.1, title="mine").axes[0]
     assert axes.get_title(loc="left") == "mine: 50% within ξ of 1"

@@ -99,7 +99,7 @@ def test_a_query_whose_class_nobody_has_is_missed():
     assert retrieval_average_precision(x, x, torch.tensor([0, 1, 2]), torch.tensor([0, 0, 1]))[2] == 0
 
 
-def test_more_than_there_are_cannot_be_found():
+def test_top_k_is_limited_by_the_number_of_references():
     x = vectors(4, 3)
     with pytest.raises(StillmotionError, match="k is 5; must be between 1 and the number of references, 4"):
         knn_search(x, x, k=5)

@@ -201,7 +201,7 @@ def test_no_product_is_larger_than_a_block_with_its_reach(monkeypatch):
     assert sum(sizes) < 0.15 * 3 * 3600 * 3600
 
 
-def test_what_cannot_be_searched_is_said():
+def test_what_cannot_be_searched_is_an_error():
     all_frames = frames(3, 3, 4)
     with pytest.raises(StillmotionError, match="context must be"):
         find_nearest_cells(all_frames[0], all_frames[:, :2], k=1)

@@ -80,7 +80,7 @@ def test_the_scale_of_tokens_does_not_matter():
     torch.testing.assert_close(token_displacements(tokens * scale), token_displacements(tokens))
 
 
-def test_what_the_whole_frame_does_is_the_cameras():
+def test_motion_of_the_whole_frame_is_camera_motion():
     field = random_tokens(2, 5, 3, 3, 2)
     torch.testing.assert_close(
         subtract_camera_motion(field + random_tokens(2, 5, 1, 1, 2, seed=1)), subtract_camera_motion(field)
@@ -113,7 +113,7 @@ def test_the_motion_vector_has_two_parts_of_unit_length():
     assert motion_embedding(tokens[:, :1]).shape == (3, 0)
 
 
-def test_a_displacement_counts_half_at_the_distance_that_is_far():
+def test_a_displacement_counts_half_at_half_saturation():
     field = torch.zeros(1, 2, 1, 5, 2)
     field[0, 0, 0, 0, 0], field[0, 1, 0, 1, 1] = 0.2, -1e6  # the median is zero
     result = motion_vector(field, half_saturation=0.2)[0, : field.numel()].view_as(field)

@@ -39,7 +39,7 @@ def test_a_still_clip_has_no_dynamic_half_in_windows_either():
     assert (dynamic.norm(dim=1) <= 1e-4 * static.norm(dim=1)).all()
 
 
-def test_windows_tell_a_motion_from_its_reverse_where_single_frames_do_not():
+def test_delays_distinguish_a_motion_from_its_reverse_and_single_frames_do_not():
     """Something appears slowly and disappears fast: a clip and its reverse differ only in the order of the frames."""
     pace = torch.tensor([0.0, 0.1, 0.3, 0.6, 1.0, 0.2, 0.0, 0.0], dtype=torch.float64)
     clip = torch.stack([torch.ones(8, dtype=torch.float64), pace], -1)[None]

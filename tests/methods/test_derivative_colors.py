@@ -68,7 +68,7 @@ def test_hues_are_a_function_of_seed_epoch_and_video_whatever_else_is_in_the_bat
     assert not torch.allclose(single[:, 0], single[:, 1])  # the clips of a video have different hues
 
 
-def test_a_still_clip_has_no_change_to_show_and_what_it_shows_tells_nothing():
+def test_derivatives_of_a_static_clip_are_zero_and_carry_no_information():
     clips = tiny_clips(num_frames=7)
     clips[:2] = clips[:2, :, :, :1].expand_as(clips[:2])
     derivatives = RANDOM_HUE(clips, CHANGES, draw_colours(RANDOM_HUE, range(4)))

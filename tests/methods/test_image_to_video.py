@@ -157,7 +157,7 @@ def gradient_norm(loss, method):
     ).norm()
 
 
-def test_both_terms_of_a_fresh_projection_are_heard():
+def test_both_loss_terms_of_a_new_projection_have_similar_gradients():
     torch.manual_seed(0)
     method, views = TransferLoss(384, TransferMethodConfig()), model_like_tokens(side=16, width=384)
     result = method(*views)

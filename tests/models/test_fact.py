@@ -110,7 +110,7 @@ def test_without_any_token_the_frames_answer():
     torch.testing.assert_close(merge_branches(none, 0.1), result.frame_logits.softmax(-1))
 
 
-def test_attention_reads_a_weighted_mean_and_tells_by_which_logits():
+def test_attention_returns_a_weighted_mean_and_its_logits():
     torch.manual_seed(0)
     cross, x, other = CrossAttention(8), torch.randn(3, 8), torch.randn(5, 8)
     read, logits = cross(x, other)

@@ -237,7 +237,7 @@ def test_blocks_of_an_ended_command_are_reused_by_one_process_and_by_three(singl
 
 
 @pytest.mark.parametrize("name", RESUMABLE)
-def test_what_an_ended_command_kept_is_gone_on_with_by_one_process_and_by_three(
+def test_results_of_an_interrupted_command_are_continued_by_one_process_and_by_three(
     name, blocks, ended_folder, three_ranks
 ):
     full, remaining = Stop(at=None), Stop(at=None)

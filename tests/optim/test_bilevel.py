@@ -273,7 +273,7 @@ def test_on_a_smooth_network_finite_differences_are_exact_to_rounding_however_la
         ({"name": "aid-nmn"}, 4),
     ],
 )
-def test_the_outer_loss_is_called_once_and_the_inner_no_oftener_than_said(options, inner_calls):
+def test_the_outer_loss_is_called_once_and_the_inner_loss_as_often_as_documented(options, inner_calls):
     calls = {"inner": 0, "outer": 0}
 
     def count(name, loss):

@@ -55,7 +55,7 @@ def test_what_a_killed_call_left_unfinished_is_taken_away(videos: Path, tmp_path
     assert not any(path.exists() for path in leftovers)
 
 
-def test_a_copy_of_another_size_than_its_line_says_is_made_again(videos: Path, tmp_path: Path) -> None:
+def test_a_copy_whose_size_differs_from_its_manifest_entry_is_made_again(videos: Path, tmp_path: Path) -> None:
     out = tmp_path / "copies"
     prepare_dataset(VideoFolder(videos), out, SMALL)
     content = (out / "dark" / "1.mp4").read_bytes()

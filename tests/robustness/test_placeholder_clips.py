@@ -40,7 +40,7 @@ def clips(workers: int = 0) -> ClipLoader:
     )
 
 
-def test_stand_ins_for_many_broken_neighbours_are_spread_and_the_same_each_time() -> None:
+def test_placeholders_of_many_broken_neighbours_are_spread_and_reproducible() -> None:
     orders = []
     for epoch in (0, 0, 1):
         batches = list(clips().iter_epoch(epoch))
@@ -55,7 +55,9 @@ def test_stand_ins_for_many_broken_neighbours_are_spread_and_the_same_each_time(
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_short_and_cut_videos_are_told_in_an_evaluation(workers: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_short_and_truncated_videos_are_reported_in_an_evaluation(
+    workers: int, caplog: pytest.LogCaptureFixture
+) -> None:
     list(
         iter_eval_batches(
             EvalClipDataset(half_unreadable_videos(), 4, 2, 2, EvalCrop(16, 18)), batch_size=8, num_workers=workers
@@ -67,7 +69,7 @@ def test_short_and_cut_videos_are_told_in_an_evaluation(workers: int, caplog: py
     ]
 
 
-def test_short_and_cut_videos_are_told_once_in_training(
+def test_short_and_truncated_videos_are_reported_once_in_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -78,7 +80,7 @@ def test_short_and_cut_videos_are_told_once_in_training(
     assert caplog.messages.count("1 of 64 videos are shorter than a clip; frames are repeated") == 1
 
 
-def test_fewer_videos_than_the_default_batch_are_taken_together_and_said_so(
+def test_fewer_videos_than_the_default_batch_size_reduce_it_with_a_message(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "stillmotion")

@@ -40,7 +40,7 @@ def test_one_video_eight_times_ends_a_run_with_the_reason(tmp_path: Path) -> Non
         pretrain(video_config(tmp_path / "videos", data_num_frames=20, data_frame_stride=1), tmp_path / "run")
 
 
-def test_videos_that_changed_between_stop_and_resume_are_told(
+def test_videos_that_changed_between_stop_and_resume_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     videos = write_class_folders(tmp_path / "videos", videos_per_class=4)

@@ -39,7 +39,7 @@ def test_what_all_points_of_a_seed_share_is_no_noise(points, seeds, seed):
     assert significance_margin(table + 5 * rng.normal(size=(1, seeds))) == pytest.approx(significance_margin(table))
 
 
-def test_nothing_can_be_said_from_one_seed_or_one_point():
+def test_one_seed_or_one_point_has_no_margin():
     assert significance_margin(np.array([[0.1], [0.9]])) is None
     assert significance_margin(np.array([[0.1, 0.9]])) is None
     assert judge_difference(0.8, None) == "one seed"

@@ -87,7 +87,7 @@ def test_solvers_that_differentiate_the_backbone_twice_are_not_compiled_and_othe
         PretrainConfig(train=TrainConfig(compile=True), solver=SolverConfig(solver))
 
 
-def test_without_a_compiler_it_is_said_before_the_first_step(monkeypatch):
+def test_a_missing_compiler_is_an_error_before_the_first_step(monkeypatch):
     from torch._inductor import cpp_builder
 
     def no_compiler() -> str:

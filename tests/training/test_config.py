@@ -19,7 +19,7 @@ def config_dict(**changes: Any) -> dict[str, Any]:
     return json.loads(json.dumps(to_dict(PretrainConfig()))) | changes
 
 
-def test_json_is_plain_and_tells_objectives_by_name() -> None:
+def test_json_is_plain_and_stores_objectives_by_name() -> None:
     tree = config_dict()
     assert tree["method"]["objective"] == {"name": "simclr", "temperature": 0.1, "negatives": "all"}
     assert tree["optim"]["name"] == "lars"
@@ -72,7 +72,7 @@ def test_what_does_not_fit_is_named(change: dict[str, Any], words: str) -> None:
         from_dict(PretrainConfig, missing)
 
 
-def test_what_is_no_run_folder_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_run_is_an_error(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(StillmotionError, match=r"is not a run directory: it has no config\.json"):
             load_config(folder, PretrainConfig)

@@ -81,7 +81,7 @@ def recording_loggers(monkeypatch):
     return RecordingLogger.instances
 
 
-def test_every_logger_is_told_what_metrics_jsonl_holds(recording_loggers, tmp_path):
+def test_every_logger_gets_the_rows_of_metrics_jsonl(recording_loggers, tmp_path):
     folder = train(small_config(overrides={"train.loggers": ("tensorboard", "noting")}), tmp_path / "run")
     (logger,) = recording_loggers
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]

@@ -67,7 +67,7 @@ def test_a_step_between_two_lines_of_the_log_asks_for_no_number(name: str, tmp_p
     assert syncs_in_step(name, tmp_path) == []
 
 
-def test_a_number_that_is_asked_for_in_a_step_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_synchronization_in_a_step_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forward = SimCLR.forward
 
     def forward_with_sync(self, z, keys=None):

@@ -104,7 +104,7 @@ def test_a_finished_run_is_not_evaluated_again(run, monkeypatch):
     assert rows(run) == before
 
 
-def test_what_fails_is_said_and_the_run_goes_on(tmp_path, caplog, monkeypatch):
+def test_a_failed_evaluation_is_reported_and_the_run_continues(tmp_path, caplog, monkeypatch):
     def failing(*_, **__):
         raise StillmotionError("no video can be read")
 
@@ -115,7 +115,7 @@ def test_what_fails_is_said_and_the_run_goes_on(tmp_path, caplog, monkeypatch):
     assert_same_weights(folder, train(small_config(overrides=LONG), tmp_path / "plain"))
 
 
-def test_videos_without_labels_are_said_once_and_others_may_be_asked(tmp_path, caplog):
+def test_videos_without_labels_are_reported_once_and_others_can_be_evaluated(tmp_path, caplog):
     labelled_dir = write_class_folders(tmp_path / "labelled", videos_per_class=4)
     unlabelled_dir = tmp_path / "plain"
     unlabelled_dir.mkdir()

@@ -73,7 +73,7 @@ def test_a_field_or_value_that_is_not_there_is_named_with_the_remedy(field, text
     assert "\n" not in str(caught.value)
 
 
-def test_assignments_are_parted_at_the_first_equals_sign():
+def test_assignments_are_split_at_the_first_equals_sign():
     assert parse_assignments(["a.b=1", "c=x=y"]) == {"a.b": "1", "c": "x=y"}
     with pytest.raises(StillmotionError, match=r"'optim\.lr' sets nothing"):
         parse_assignments(["optim.lr"])

@@ -109,7 +109,7 @@ def test_predicted_boxes_have_the_actions_of_the_box_that_they_overlap_most_or_n
     np.testing.assert_array_equal(actions, np.array([[1, 1, 0], [0, 0, 1], [1, 1, 0], [0, 0, 0]], bool))
 
 
-def test_actions_that_the_detectors_file_names_stand():
+def test_actions_in_the_detectors_file_are_kept():
     truth = rows((A, LEFT, 3, 1))
     persons = rows((A, (*LEFT[:3], 0.8), 5, 0.9), (A, (*LEFT[:3], 0.85), NO_ACTION_ID, 0.9))
     frames = KeyframeIndex(add_detected_boxes(truth, persons, min_iou=0.5), [3, 5])

@@ -56,7 +56,7 @@ def test_another_copy_in_another_order_gives_the_same_list(tmp_path: Path) -> No
     )
 
 
-def test_a_layout_opens_it_and_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_layout_opens_it_and_reports_missing_videos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = kinetics(tmp_path / "train")
     with pytest.raises(StillmotionError, match="only 0 classes have at least 200 videos; K200-40k needs 200"):
         VideoDataConfig(tmp_path, layout="k200", split="train").open()

@@ -77,7 +77,7 @@ def test_a_set_from_outside_is_checked_by_its_lists(custom_set: Path) -> None:
     assert "mine" in verifiable_datasets()
 
 
-def test_a_package_that_fails_is_named_where_its_set_is_asked_for(custom_set: Path, tmp_path: Path) -> None:
+def test_a_failing_package_is_named_when_its_set_is_opened(custom_set: Path, tmp_path: Path) -> None:
     (tmp_path / "package" / "my_sets.py").write_text("import nothing_of_that_name")
     folder = touch_files(tmp_path / "plain", "run/a.mp4")
     assert "mine" in openable_datasets()

@@ -30,7 +30,7 @@ def border(frames: np.ndarray) -> np.ndarray:
     return np.median(np.concatenate(edges, 1), 1)
 
 
-def test_the_same_seed_draws_the_same_videos_whatever_is_asked_for_first() -> None:
+def test_the_same_seed_draws_the_same_videos_in_any_order() -> None:
     order = [5, 0, 3, 0]
     first, second, other = (SyntheticDataset(PLAIN, seed=s) for s in (1, 1, 2))
     frames = {i: first.open_video(i).get_frames(range(12)) for i in order}
@@ -55,7 +55,7 @@ def test_single_frames_are_those_of_the_whole_video() -> None:
 
 
 @pytest.mark.parametrize("values", [(4, 4, 2, 4), (2, 3, 4, 2)])
-def test_labels_take_as_many_values_as_asked_for_each_about_as_often(values: tuple[int, int, int, int]) -> None:
+def test_labels_have_the_configured_number_of_values_in_similar_frequencies(values: tuple[int, int, int, int]) -> None:
     dataset = SyntheticDataset(replace(MANY, values_per_factor=values))
     assert len(dataset) == len(dataset.labels["color"]) == MANY.num_videos
     for factor, count in zip(FACTORS, values, strict=True):

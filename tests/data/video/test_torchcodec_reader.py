@@ -186,6 +186,6 @@ def test_a_decoder_that_is_unknown_or_not_installed_is_an_error(
     assert not isinstance(caught.value, VideoError)  # otherwise every video would be skipped
 
 
-def test_pyav_reads_where_nothing_is_said(write_video: WriteVideo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pyav_is_the_default_reader(write_video: WriteVideo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(DECODER_ENV, raising=False)
     assert type(open_video(write_video())) is PyAVReader

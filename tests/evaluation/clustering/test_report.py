@@ -55,7 +55,7 @@ def test_the_better_encoder_of_each_kind_is_stressed():
     assert lines[5].split()[:2] == ["better", "dynamic"]
 
 
-def test_too_few_videos_for_a_map_are_said_in_its_place(tmp_path):
+def test_too_few_videos_for_a_map_are_reported_in_its_place(tmp_path):
     small_result = ClusterResult("base", "whole", "class", ["a"], [1.0], {1: np.nan}, np.ones((2, 3)), np.zeros(2, int))
     html = write_clustering_page([small_result], tmp_path, ClusteringConfig(), data="some").read_text()
     assert "is not shown: A t-SNE plot needs at least 4 videos, got 2" in html

@@ -71,7 +71,7 @@ def test_top5_counts_the_five_most_probable_classes():
     assert result.top5 == pytest.approx(5 / 6)
 
 
-def test_a_video_is_told_by_the_mean_of_its_views_probabilities():
+def test_a_video_is_classified_by_the_mean_probability_of_its_views():
     y = np.arange(40) % 2
     x = np.where(y == 1, 1.0, -1.0)[:, None, None]
     # Two views slightly prefer class 1 and one strongly prefers class 0: a vote gives 1, the mean of scores 0.
@@ -105,7 +105,7 @@ def test_constant_channels_do_no_harm(fit):
     assert fit(flat[0].astype(np.float32), y, flat[1].astype(np.float32), ty).top1 == 1.0
 
 
-def test_what_cannot_be_probed_is_said():
+def test_what_cannot_be_probed_is_an_error():
     x, y = clusters(classes=2, videos=10)
     with pytest.raises(StillmotionError, match="None of the 10 test videos has a label"):
         logistic_probe(x, y, x, np.full(10, -1))
@@ -115,7 +115,7 @@ def test_what_cannot_be_probed_is_said():
         logistic_probe(x * np.nan, y, x, y)
 
 
-def test_few_separable_videos_of_unequal_classes_are_told_apart():
+def test_few_separable_videos_of_unequal_classes_are_classified():
     # Every C is correct on the held-out videos; the strongest regularization would always predict the larger class.
     y = np.repeat([0, 1], [9, 7])
     x = np.where(y == 1, 1.0, -1.0)[:, None, None] * np.ones((16, 1, 8))

@@ -16,7 +16,7 @@ from stillmotion.evaluation.linear_probe.evaluate import evaluate_linear_probe
 from stillmotion.evaluation.linear_probe.streaming_classifiers import SGDProbeConfig
 
 
-def test_synthetic_probe_tells_every_factor_of_both_networks(run):
+def test_synthetic_probe_reports_every_factor_for_both_networks(run):
     result = evaluate_linear_probe(
         load(run),
         TrainTestConfig("synthetic", num_synthetic=60),
@@ -101,7 +101,7 @@ def test_the_kinetics_presets_test_their_clips_and_keep_nothing(run, tmp_path, m
     assert not list((run / "features").iterdir())
 
 
-def test_cached_features_are_shown_again_and_given_for_the_asking(run, tmp_path):
+def test_cached_features_are_reused_and_can_be_requested(run, tmp_path):
     folder = write_class_folders(tmp_path / "set", videos_per_class=3, num_frames=10, image_size=32)
     config = LinearProbeConfig(preset="k400-3", num_clips=1, cache_dir=str(tmp_path / "cache"))
     first, second = (
@@ -123,7 +123,7 @@ def test_a_recipe_is_probed_untrained_and_nothing_is_written(tmp_path, monkeypat
     assert not list(tmp_path.iterdir())
 
 
-def test_what_cannot_be_probed_is_said(run, tmp_path):
+def test_what_cannot_be_probed_is_an_error(run, tmp_path):
     folder = write_class_folders(tmp_path / "set", videos_per_class=1)
     with pytest.raises(StillmotionError, match="has no labels"):
         evaluate_linear_probe(load(run), TrainTestConfig(folder / "dark"))

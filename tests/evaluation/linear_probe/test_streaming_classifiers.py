@@ -23,7 +23,7 @@ def train_classifiers(x, y, *, rule=None, seed=0, epochs=None, classifiers=None,
     return result
 
 
-def test_features_that_pass_teach_what_features_that_are_held_do():
+def test_streamed_features_train_the_same_classifiers_as_stored_features():
     x, y = clusters(classes=6, videos=600, views=2, distance=0.5)
     tx, ty = clusters(classes=6, videos=600, views=3, distance=0.5, seed=1)
     expected = sgd_probe_ranks(x, y, tx, ty)

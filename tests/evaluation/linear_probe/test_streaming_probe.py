@@ -50,7 +50,7 @@ def test_the_streamed_probe_is_the_probe_of_features_that_are_held(encoder, monk
     assert len({result.top1 for by_target in actual.values() for result in by_target.values()}) > 2
 
 
-def test_every_kind_is_asked_of_the_same_passes(encoder, monkeypatch):
+def test_every_feature_kind_uses_the_same_forward_passes(encoder, monkeypatch):
     calls = []
     forward = type(encoder).forward
     monkeypatch.setattr(type(encoder), "forward", lambda self, clips: calls.append(len(clips)) or forward(self, clips))
@@ -132,7 +132,7 @@ def test_clips_differ_from_epoch_to_epoch_and_are_mirrored_alone_where_frames_ar
     assert len(augmented) == 2
 
 
-def test_what_cannot_be_probed_is_said(encoder, tmp_path):
+def test_what_cannot_be_probed_is_an_error(encoder, tmp_path):
     folder = write_class_folders(tmp_path / "set", videos_per_class=2, num_frames=10, image_size=32)
     train, test = TrainTestConfig(folder).open().train_test()
     train.labels["class"][:] = 0

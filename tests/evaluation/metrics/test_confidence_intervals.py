@@ -41,7 +41,7 @@ def test_a_higher_level_gives_a_wider_interval():
     assert wide.low < narrow.low < narrow.high < wide.high
 
 
-def test_what_cannot_be_resampled_is_said():
+def test_what_cannot_be_resampled_is_an_error():
     with pytest.raises(StillmotionError, match="at least 1 video and 1 resample, got 0 and 2000"):
         bootstrap_interval(np.array([]))
     with pytest.raises(StillmotionError, match=r"such as 0\.95; got 95"):

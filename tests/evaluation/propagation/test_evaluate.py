@@ -191,7 +191,7 @@ def test_perfect_tracks_score_one_and_frames_without_a_mask_do_not_count(tmp_pat
     assert scorer.compute()["mIoU"] == 1
 
 
-def test_any_encoder_of_the_library_can_be_asked(run, tmp_path):
+def test_any_encoder_of_the_library_can_be_evaluated(run, tmp_path):
     sequences = SequenceDataConfig(write_davis(tmp_path / "davis", ("one",)), resolution="48p", max_frames=4)
     for text in (str(run), f"{run}@layer=2", "debug:k400-bod-simclr@layer=1"):
         report = evaluate_propagation(load(text), sequences, tmp_path / "out")

@@ -62,7 +62,7 @@ def test_scores_of_a_set_are_those_of_brute_force(run, folder):
     assert [name.rsplit("/", 1)[1] for name in result.failed] == ["torn.mp4"]
 
 
-def test_leave_one_out_asks_each_video_among_the_others(run, folder):
+def test_leave_one_out_searches_each_video_among_the_others(run, folder):
     config = RetrievalConfig(num_clips=1, protocol="leave-one-out")
     result = evaluate_retrieval([load(run)], TrainTestConfig(folder), config, feature_kinds=("static",))["run"]
     ((test, labels), _) = split_features(run, folder, clips=1)
@@ -105,7 +105,7 @@ def test_the_second_time_features_are_reused(run, folder):
     assert (longer.reused, longer.frames) == (False, 6)
 
 
-def test_synthetic_videos_are_asked_for_every_factor(run):
+def test_synthetic_videos_are_evaluated_for_every_factor(run):
     result = evaluate_retrieval(
         [load(run)], TrainTestConfig("synthetic", num_synthetic=20), RetrievalConfig(num_clips=1)
     )["run"]
@@ -127,7 +127,7 @@ def test_chance_is_the_mean_over_all_orders():
         np.testing.assert_allclose(expected, np.mean(result, 0), atol=1e-12)
 
 
-def test_what_cannot_be_asked_is_an_error(run):
+def test_invalid_input_is_an_error(run):
     with pytest.raises(StillmotionError, match="NaN or infinite"):
         score_retrieval(np.full((1, 2), np.nan), np.zeros(1, int), np.ones((2, 2)), np.zeros(2, int))
     with pytest.raises(StillmotionError, match="at least 1 query and 1 reference, got 1 and 0"):

@@ -26,7 +26,7 @@ def test_a_table_has_every_embedding_and_stresses_the_best(tmp_path):
     assert table.bold_cells == {(1, 2), (0, 3), (1, 4)}
 
 
-def test_a_run_that_was_not_asked_has_no_such_section(tmp_path):
+def test_a_run_without_retrieval_results_has_no_such_section(tmp_path):
     assert retrieval_sections(tmp_path) == []
 
 

@@ -121,7 +121,7 @@ def test_progress_counts_the_videos_of_all_encoders_and_versions(sets, untrained
     assert progress == sorted(progress)
 
 
-def test_a_model_of_transformers_stands_beside_a_run(sets, tmp_path):
+def test_a_transformers_model_is_compared_with_a_run(sets, tmp_path):
     model = save_model("vit", tmp_path / "model")
     options = StaticDynamicEvalConfig(num_clips=1, feature_kinds=("concat", "whole"), n_resamples=50)
     encoders = {"model": load(f"{model}@frames=4,stride=2")}
@@ -177,7 +177,7 @@ def test_encoders_are_called_by_their_names_or_their_folders(run, tmp_path):
     }
 
 
-def test_what_cannot_be_evaluated_is_said_before_any_work(sets, untrained, tmp_path):
+def test_what_cannot_be_evaluated_is_an_error_before_any_work(sets, untrained, tmp_path):
     (tmp_path / "file").touch()
     plain = {"plain": sets["plain"]}
     for encoders, versions, out, message in [

@@ -158,7 +158,7 @@ def test_the_mean_is_over_pairs_and_intervals_over_videos() -> None:
     assert result.task_accuracies()["a"].value == hits["a"].mean()
 
 
-def test_a_video_that_is_asked_twice_counts_once() -> None:
+def test_a_video_in_two_folds_counts_once() -> None:
     x = np.array([[-1.0], [-1.1], [1.0], [1.1], [-2.0], [-2.0]])
     indices = np.array([0, 1, 2, 3])
     task = OrderTask("t", np.array([0, 0, 1, 1, 0, 1]), np.array([0, 1, 2, 3, 4, 4]), [(indices, np.array([4, 5]))] * 2)
@@ -170,7 +170,7 @@ def write_pairs(file: Path, *pairs: dict[str, object]) -> Path:
     return file
 
 
-def test_pairs_by_ids_are_found_in_a_folder_and_parted(tmp_path: Path) -> None:
+def test_pairs_by_ids_are_found_in_a_folder_and_split(tmp_path: Path) -> None:
     write_class_folders(tmp_path / "videos", videos_per_class=10, num_frames=3, image_size=16)
     for name, first in (("dark", 100), ("light", 200)):
         for i in range(10):
@@ -194,7 +194,7 @@ def test_pairs_by_ids_are_found_in_a_folder_and_parted(tmp_path: Path) -> None:
     assert splits == [["100", "101", "200", "201"], ["102", "202"]]
 
 
-def test_pairs_by_class_are_asked_on_the_sets_own_split(tmp_path: Path) -> None:
+def test_pairs_by_class_are_evaluated_on_the_split_of_the_set(tmp_path: Path) -> None:
     pairs = write_pairs(tmp_path / "p.json", {"a": "brightening", "b": "darkening"}, {"a": "red", "b": "[green]"})
     encoder = load("debug:k400-simclr").with_input(num_frames=4)
     result = evaluate_temporal_order(
@@ -222,7 +222,7 @@ def test_pairs_by_class_are_asked_on_the_sets_own_split(tmp_path: Path) -> None:
         )
 
 
-def test_unreadable_videos_are_named_and_too_few_said(tmp_path: Path) -> None:
+def test_unreadable_videos_are_named_and_too_few_are_an_error(tmp_path: Path) -> None:
     folder = write_class_folders(tmp_path / "set", videos_per_class=5, num_frames=4, image_size=16)
     (folder / "dark" / "torn.mp4").write_bytes(b"torn")
     encoder = load("debug:k400-simclr").with_input(num_frames=4)
@@ -236,7 +236,7 @@ def test_unreadable_videos_are_named_and_too_few_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"pairs": []}', '{"pairs": [{"a": "x"}]}'])
-def test_a_file_of_pairs_says_what_it_lacks(tmp_path: Path, text: str) -> None:
+def test_a_malformed_file_of_pairs_is_an_error(tmp_path: Path, text: str) -> None:
     (tmp_path / "p.json").write_text(text)
     with pytest.raises(StillmotionError, match=r"p\.json: "):
         build_order_tasks(TrainTestConfig("synthetic"), action_pairs=tmp_path / "p.json")

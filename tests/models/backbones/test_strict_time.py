@@ -46,7 +46,7 @@ def test_strict_features_depend_on_their_own_frame_only(backbone, clip):
             assert moved == [index == step for index in range(len(moved))]
 
 
-def test_time_is_seen_again_after_the_context_and_after_an_error_in_it(backbone, clip):
+def test_time_is_mixed_again_after_the_context_and_after_an_error_in_it(backbone, clip):
     with framewise_mode(backbone), framewise_mode(backbone):
         pass
     with pytest.raises(KeyError), framewise_mode(backbone):

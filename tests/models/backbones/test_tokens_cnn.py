@@ -53,7 +53,7 @@ def test_every_token_has_mean_0_and_variance_1():
 
 
 @torch.no_grad()
-def test_cells_tell_what_is_where():
+def test_cells_keep_the_positions_of_features():
     network = backbone(grid_size=2).eval()
     tokens = network.compute_tokens(clip(size=64))
     tokens[..., 5:] = tokens[..., :3].flip(-1)  # right becomes left

@@ -210,7 +210,7 @@ def test_loading_leaves_the_generator_and_the_file_as_they_were(tmp_path):
     assert (tmp_path / "dinov2.pth").read_bytes() == content
 
 
-def test_a_text_that_says_two_things_is_refused(tmp_path):
+def test_a_spec_with_wrong_or_contradictory_options_is_refused(tmp_path):
     save_checkpoint("dinov2", tmp_path / "dinov2.pth")
     file = tmp_path / "dinov2.pth"
     for path, message in {

@@ -82,7 +82,7 @@ def test_no_code_is_fetched_and_none_is_run(hub, tmp_path):
     assert not (tmp_path / "sprung").exists()
 
 
-def test_a_model_without_weights_is_said(hub, tmp_path):
+def test_a_model_without_weights_is_an_error(hub, tmp_path):
     (tmp_path / "there" / "someone" / "small" / "model.safetensors").unlink()
     with pytest.raises(StillmotionError, match=r"someone/small has no config\.json, or no model\.safetensors"):
         load("someone/small")

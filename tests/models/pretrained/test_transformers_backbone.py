@@ -125,7 +125,7 @@ def test_models_that_can_fit_their_positions_take_other_sizes(folder, kind):
         assert backbone.feature_map(torch.randn(1, 3, 2, size, size)).shape[3:] == (5, 5)
 
 
-def test_the_processor_says_what_a_model_is_shown(tmp_path):
+def test_the_processor_sets_the_input_of_a_model(tmp_path):
     folder = save_model("dinov2", tmp_path / "m")
     _, intake = load_transformers_backbone(folder)
     assert (intake.image_size, intake.normalization) == (42, IMAGENET_NORMALIZATION)
@@ -139,7 +139,7 @@ def test_the_processor_says_what_a_model_is_shown(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["blip", "blip_caption", "blip_match", "blip_vision"])
-def test_of_blip_the_half_that_sees_is_loaded_from_any_of_its_folders(kind, tmp_path):
+def test_the_image_encoder_of_blip_is_loaded_from_any_of_its_folders(kind, tmp_path):
     backbone, intake = load_transformers_backbone(save_model(kind, tmp_path / "m"))
     weights = safetensors.torch.load_file(tmp_path / "m" / "model.safetensors")
     for name, value in backbone.model.state_dict().items():
@@ -191,7 +191,7 @@ def test_weights_that_would_be_random_are_refused(tmp_path):
         load_transformers_backbone(folder)
 
 
-def test_what_cannot_be_used_is_said(folder, tmp_path, monkeypatch):
+def test_what_cannot_be_used_is_an_error(folder, tmp_path, monkeypatch):
     with pytest.raises(StillmotionError, match="holds a bert model"):
         load_transformers_backbone(folder("bert"))
     with pytest.raises(StillmotionError, match="layer is 3; this vit model has blocks 1 to 2"):

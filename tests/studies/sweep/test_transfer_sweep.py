@@ -41,7 +41,7 @@ def sweep(tmp_path_factory):
     return out, result
 
 
-def test_a_point_has_the_papers_measures_for_each_seed_and_the_frozen_model_beside_it(sweep):
+def test_a_point_has_the_papers_metrics_for_each_seed_and_for_the_frozen_model(sweep):
     _, result = sweep
     columns = {"cycle_accuracy", "inter_distance", "intra_distance", "margin", "J&F"}
     for point in result["points"].values():

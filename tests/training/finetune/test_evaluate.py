@@ -79,7 +79,7 @@ def test_classes_and_confusion_are_scikit_learns():
         assert metrics["per_class"][name] == pytest.approx((predictions[labels == i] == i).mean())
 
 
-def test_a_class_that_was_not_trained_is_wrong_and_one_that_is_not_asked_has_no_accuracy():
+def test_untrained_classes_count_as_errors_and_classes_without_test_videos_have_no_accuracy():
     scores = np.array([[0.9, 0.1, 0.0], [0.8, 0.2, 0.0], [0.3, 0.7, 0.0]])
     metrics = classification_metrics(scores, np.array([0, -1, 1]), ["a", "b", "c"])
     assert metrics["top1"] == pytest.approx(2 / 3)

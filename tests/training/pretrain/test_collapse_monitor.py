@@ -27,7 +27,7 @@ def stats_by_objective(rank=None):
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("decomposition", ["none", "slow", "eig"])
-def test_asking_moves_no_weight_no_statistic_and_no_generator(objective, decomposition):
+def test_embedding_stats_change_no_weight_no_statistic_and_no_generator(objective, decomposition):
     method = tiny_method(objective, decomposition).train()
     before, draws = copy.deepcopy(method.state_dict()), torch.get_rng_state()
     stats = embedding_stats(method, tiny_clips(), LABELS)
@@ -38,7 +38,7 @@ def test_asking_moves_no_weight_no_statistic_and_no_generator(objective, decompo
     assert ("health/whole/effective_rank" in stats) == (decomposition == "none")
 
 
-def test_halves_are_told_by_their_own_numbers():
+def test_each_component_has_its_own_statistics():
     method, clips = tiny_method("simclr", norm=False).eval(), tiny_clips()
     stats = embedding_stats(method, clips, LABELS)
     frames = method.embed_clips(clips.flatten(0, 1)).detach().requires_grad_()
@@ -54,7 +54,7 @@ def test_halves_are_told_by_their_own_numbers():
     assert stats["health/static_eigenvalue_fraction"] == pytest.approx(float(is_static.double().mean()))
 
 
-def test_strangers_are_asked_for_the_keys_of_another_video():
+def test_the_shuffled_key_loss_uses_keys_of_another_video():
     method, clips = tiny_method("byol", norm=False).eval(), tiny_clips()
     losses = method(clips)
     z = method.decompose(method.embed_clips(clips.flatten(0, 1)).detach())["dynamic"].unflatten(0, (4, 2))
@@ -87,7 +87,7 @@ def test_two_ranks_see_what_one_sees_of_the_joined_batch():
             assert stats == pytest.approx(expected[objective], rel=1e-5)
 
 
-def test_a_collapse_that_lasts_is_told_once():
+def test_a_lasting_collapse_is_reported_once():
     monitor, low = CollapseMonitor(), {"health/static/embedding_std": 0.01, "health/still_clip_ratio": 0.9}
     high = {"health/static/embedding_std": 0.9, "health/still_clip_ratio": 0.1}
     warnings = [monitor.update(metrics) for metrics in (low, low, high, low, low, low, low, high, low, low, low)]

@@ -97,7 +97,7 @@ def test_a_full_size_step_of_every_structure_runs_without_numbers_and_waits_for_
     assert count_step_cost(replace(config, optim=replace(config.optim, batch_size=2))).flops > 1e8
 
 
-def test_every_recipe_is_of_a_structure_whose_step_was_gone_through():
+def test_every_recipe_has_a_structure_whose_step_was_estimated():
     for first, *same_structure in structures().values():
         for name in same_structure:
             differences = diff_configs(get_recipe(first), get_recipe(name))

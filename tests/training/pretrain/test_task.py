@@ -105,7 +105,9 @@ def test_clipping_bounds_the_gradient_and_the_log_tells_its_size_before(tmp_path
     assert load_metrics(tmp_path)["grad_norm"][0][1] > 1e-2
 
 
-def test_health_is_logged_where_losses_are_and_has_no_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_embedding_statistics_are_logged_with_losses_and_do_not_affect_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = small_config("k400-bod-moco", {"train.log_every_steps": 3, "optim.epochs": 2})
     trained = load_weights(train(config, tmp_path / "seen"))
     curves = load_metrics(tmp_path / "seen")

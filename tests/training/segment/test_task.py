@@ -85,7 +85,7 @@ def test_an_encoder_reads_the_videos_and_what_is_unreadable_is_named_and_skipped
     )
 
 
-def test_where_nothing_can_be_read_the_first_reason_is_told(root, run, tmp_path):
+def test_if_nothing_can_be_read_the_first_reason_is_reported(root, run, tmp_path):
     for file in (root / "videos").iterdir():
         file.write_bytes(b"torn")
     with pytest.raises(
@@ -102,7 +102,7 @@ def test_features_and_labels_of_different_lengths_are_cut_to_the_shorter(root, t
     assert len(result.predictions["P06_cam01_P06_milk"]) == 14
 
 
-def test_features_of_another_width_are_told_apart_from_the_others(root, tmp_path):
+def test_features_of_another_width_are_reported_as_failed(root, tmp_path):
     for name in ("P02_cam01_P02_milk", "P06_cam01_P06_milk"):
         np.save(root / "features" / f"{name}.npy", np.zeros((4, 12), np.float32))
     train_test = read_train_test(small(root), tmp_path / "out")

@@ -52,7 +52,7 @@ def test_runs_on_the_same_pairs_share_kept_tokens(tmp_path, monkeypatch):
     )
 
 
-def test_kept_tokens_are_those_that_are_computed_anew(tmp_path):
+def test_cached_tokens_equal_recomputed_ones(tmp_path):
     config = small_config(pairs=2, positions=PositionAugmentConfig(window="center"), epochs=2)
     cached = transfer_once(config, tmp_path / "cached")
     anew = transfer_once(replace(config, data=replace(config.data, cache_tokens=False)), tmp_path / "anew")
