@@ -18,10 +18,10 @@ from stillmotion.browse.app import create_app
 pytestmark = [needs_browser, pytest.mark.slow]
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
-STILL = {"reduced_motion": "reduce"}
+REDUCED_MOTION = {"reduced_motion": "reduce"}
 CARDS = "#grid-view a.card"
-FITS = "document.documentElement.scrollWidth <= innerWidth"
-DROPPED = """
+PAGE_FITS = "document.documentElement.scrollWidth <= innerWidth"
+DROP_FILE = """
 (bytes) => {
   const files = new DataTransfer();
   files.items.add(new File([new Uint8Array(bytes)], "mine.mp4", { type: "video/mp4" }));
@@ -146,7 +146,7 @@ def test_a_dropped_video_is_a_query_also_after_a_reload(browser, address, index)
     with new_page(browser, server=address) as (page, errors):
         page.goto(address)
         page.wait_for_selector(CARDS)
-        page.evaluate(DROPPED, content)
+        page.evaluate(DROP_FILE, content)
         assert page.evaluate("window.overlayShown")
         assert "circling" in card_paths(page, "#motion")[0]
         assert "red" in card_paths(page, "#appearance")[0]
@@ -156,7 +156,7 @@ def test_a_dropped_video_is_a_query_also_after_a_reload(browser, address, index)
         assert "circling" in card_paths(page, "#motion")[0]
         assert "The page was reloaded" in page.locator("#stage").text_content()
         assert errors == []
-        page.evaluate(DROPPED, [1, 2, 3])
+        page.evaluate(DROP_FILE, [1, 2, 3])
         wait_for(page, "document.querySelector('#toast').textContent.startsWith('mine.mp4: cannot be decoded')")
         assert [error for error in errors if "422" not in error] == []
 
@@ -261,7 +261,7 @@ def test_missing_and_unplayable_videos(browser, tmp_path):
 
 
 def test_thumbnails_are_still_with_reduced_motion(browser, address):
-    with new_page(browser, server=address, **STILL) as (page, errors):
+    with new_page(browser, server=address, **REDUCED_MOTION) as (page, errors):
         page.goto(address)
         page.wait_for_selector(f"{CARDS} img")
         sources = "images => images.map(image => image.getAttribute('src').split('/')[0])"
@@ -277,13 +277,13 @@ def test_the_page_fits_a_phone(browser, address):
     with new_page(browser, server=address, **PHONE) as (page, errors):
         page.goto(address)
         page.wait_for_selector(CARDS)
-        assert page.evaluate(FITS)
+        assert page.evaluate(PAGE_FITS)
         page.locator(CARDS).first.tap()
         card_paths(page, "#motion")
-        assert page.evaluate(FITS)
+        assert page.evaluate(PAGE_FITS)
         page.goto(f"{address}#/map")
         page.wait_for_selector("#groups li", timeout=60_000)
-        assert page.evaluate(FITS)
+        assert page.evaluate(PAGE_FITS)
         assert errors == []
 
 

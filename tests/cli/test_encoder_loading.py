@@ -12,7 +12,7 @@ from stillmotion.cli import main as cli_main
 from stillmotion.encoders import ENCODER_KINDS
 from stillmotion.encoders.trained_encoders import RUN_KINDS
 
-LINES = {
+COMMANDS = {
     "probe": "probe RUN --data VIDEOS --num-clips 1 --compare-untrained",
     "retrieve": "retrieve --encoder RUN OTHER --data VIDEOS --num-clips 1",
     "cluster": "cluster --encoder RUN OTHER --data VIDEOS --num-clips 1 --features whole --out OUT",
@@ -44,11 +44,11 @@ def encoder_paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-@pytest.mark.parametrize("verb", LINES)
+@pytest.mark.parametrize("verb", COMMANDS)
 def test_each_encoder_is_loaded_once(
     verb: str, encoder_paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line = LINES[verb].replace("OUT", str(tmp_path / "out")).replace("QUICK", "--optim.epochs 1")
+    line = COMMANDS[verb].replace("OUT", str(tmp_path / "out")).replace("QUICK", "--optim.epochs 1")
     for word, path in encoder_paths.items():
         line = line.replace(word, str(path))
     loaded: list[str] = []

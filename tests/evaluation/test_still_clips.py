@@ -15,7 +15,7 @@ from stillmotion.encoders import Encoder, load
 from stillmotion.errors import StillmotionError
 from stillmotion.evaluation.still_clips import METRIC_NAMES, evaluate_still_clips
 
-DRAWN = VideoDataConfig("synthetic")
+SYNTHETIC = VideoDataConfig("synthetic")
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def runs(tmp_path_factory):
 
 def test_replicated_borders_leave_a_still_clip_nothing_and_zeros_do(runs):
     encoders = [load(run) for run in runs.values()]
-    result = evaluate_still_clips(encoders, DRAWN, num_clips=2, compare_untrained=True).rows
+    result = evaluate_still_clips(encoders, SYNTHETIC, num_clips=2, compare_untrained=True).rows
     assert list(result) == ["replicate", "replicate, untrained", "zeros", "zeros, untrained"]
     for name, row in result.items():
         assert row["videos"] == 16
@@ -51,8 +51,8 @@ def test_replicated_borders_leave_a_still_clip_nothing_and_zeros_do(runs):
 
 def test_the_row_is_that_of_clips_stopped_by_hand(runs):
     encoder = load(runs["zeros"])
-    row = evaluate_still_clips([encoder], DRAWN, num_clips=1).rows["zeros"]
-    videos = DRAWN.open(synthetic=encoder.synthetic_config, seed=encoder.seed)
+    row = evaluate_still_clips([encoder], SYNTHETIC, num_clips=1).rows["zeros"]
+    videos = SYNTHETIC.open(synthetic=encoder.synthetic_config, seed=encoder.seed)
     mean, std = (torch.tensor(x)[:, None, None, None] for x in encoder.input_config.normalization)
     cosines, lengths = [], []
     for i in range(len(videos)):
@@ -72,7 +72,9 @@ def test_the_row_is_that_of_clips_stopped_by_hand(runs):
 
 
 def test_results_are_written_and_printed(runs, tmp_path):
-    report = evaluate_still_clips([load(runs["replicate"])], DRAWN, num_clips=1, output_file=tmp_path / "still.json")
+    report = evaluate_still_clips(
+        [load(runs["replicate"])], SYNTHETIC, num_clips=1, output_file=tmp_path / "still.json"
+    )
     assert json.loads((tmp_path / "still.json").read_text()) == report.to_dict()
     lines = report.to_lines()
     assert all(column in lines[0] for column in METRIC_NAMES)
@@ -85,4 +87,4 @@ def test_an_encoder_without_halves_is_named(runs):
         encoder.backbone, input_config=replace(encoder.input_config, num_frames=2), origin=encoder.origin
     ).eval()
     with pytest.raises(StillmotionError, match="replicate produces fewer than 3 time steps"):
-        evaluate_still_clips([short], DRAWN, num_clips=1)
+        evaluate_still_clips([short], SYNTHETIC, num_clips=1)

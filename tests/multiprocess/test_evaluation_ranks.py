@@ -40,7 +40,7 @@ def results(folder: Path) -> dict:
 
 
 # Command of each verb, and a function that reads its output from OUT.
-SHARED = {
+DISTRIBUTED_VERBS = {
     "probe": (f"probe {RECIPE} --data DATA --num-clips 1", None),
     "retrieve": (f"retrieve --encoder {RECIPE} --data DATA --num-clips 1", None),
     "embed": (f"embed {RECIPE} --data DATA --num-clips 1 --out OUT.npz", lambda out: table(out.with_suffix(".npz"))),
@@ -64,10 +64,10 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command_words(verb: str, videos: Path, out: Path) -> list[str]:
-    return SHARED[verb][0].replace("DATA", str(videos)).replace("OUT", str(out)).split()
+    return DISTRIBUTED_VERBS[verb][0].replace("DATA", str(videos)).replace("OUT", str(out)).split()
 
 
-@pytest.mark.parametrize("verb", SHARED)
+@pytest.mark.parametrize("verb", DISTRIBUTED_VERBS)
 def test_two_processes_answer_and_write_as_one_and_once(verb: str, videos: Path, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     single, *ranks = Command(*command_words(verb, videos, one)), *two_ranks(*command_words(verb, videos, two))
@@ -77,7 +77,7 @@ def test_two_processes_answer_and_write_as_one_and_once(verb: str, videos: Path,
     assert [command.stdout.replace(str(two), str(one)) for command in ranks] == [single.stdout, ""]
     output = "".join(command.stderr + command.stdout for command in ranks)
     assert output.count("cannot be decoded") == (verb != "segment")
-    if (read_output := SHARED[verb][1]) is not None:
+    if (read_output := DISTRIBUTED_VERBS[verb][1]) is not None:
         assert read_output(two) == read_output(one)
 
 
@@ -103,4 +103,4 @@ def test_every_verb_shares_its_work_or_refuses_to_do_it_twice() -> None:
     training = {"pretrain", "transfer", "finetune", "detect"}  # on two processes in tests/training
     copying = {"prepare", "static-dynamic make"}  # in tests/multiprocess/test_transcode_ranks.py
     single = {name for name, verb in VERBS.items() if isinstance(verb, Verb) and verb.single_process}
-    assert {*SHARED, *training, *copying} == {*VERBS} - single
+    assert {*DISTRIBUTED_VERBS, *training, *copying} == {*VERBS} - single

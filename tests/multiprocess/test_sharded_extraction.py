@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
 
 VIEWS = ClipViews(num_clips=2, average_views=True)
 RECIPE = "debug:k400-bod-simclr"
-CUTTING = VideoSegmentConfig(max_seconds=2, overlap_seconds=0.5)
+SEGMENTATION = VideoSegmentConfig(max_seconds=2, overlap_seconds=0.5)
 
 
 def synthetic_videos(seed=0, videos=10):
@@ -114,7 +114,7 @@ class Stop:
 
 def build_small_index(folder):
     encoder, out = load("flow@frames=6,size=48"), folder / "index"
-    index = build_index(folder.parent / "videos", encoder, out, segmentation=CUTTING)
+    index = build_index(folder.parent / "videos", encoder, out, segmentation=SEGMENTATION)
     assert not list(out.glob("*.parts"))
     return [repr(segment) for segment in index.segments()], [
         index.vectors(part).tolist() for part in ("appearance", "motion")

@@ -24,7 +24,7 @@ SOLVERS = get_args(SolverName)
 BILEVEL = tuple(name for name in SOLVERS if name not in ("plain", "single-level"))
 solvers = pytest.mark.parametrize("name", SOLVERS)
 steps = pytest.mark.parametrize("inner_steps", [1, 2, 5])
-RATE = 0.1
+INNER_LR = 0.1
 
 
 def vector(weights):
@@ -68,7 +68,7 @@ def inner_path(inner, weights, count):
     for _ in range(count):
         point = path[-1]
         grads = torch.autograd.grad(inner(point), list(point.values()), create_graph=True, materialize_grads=True)
-        path.append({k: w - RATE * g for (k, w), g in zip(point.items(), grads, strict=True)})
+        path.append({k: w - INNER_LR * g for (k, w), g in zip(point.items(), grads, strict=True)})
     return path
 
 
@@ -83,7 +83,7 @@ def gradient_of(loss, weights):
 
 
 def solve(name, *, inner=quadratic, outer=outer_loss, weights=None, early=None, scale=1.0, **options):
-    config = SolverConfig(name, **{"inner_lr": RATE, "curvature_limit": 0.0, **options})
+    config = SolverConfig(name, **{"inner_lr": INNER_LR, "curvature_limit": 0.0, **options})
     return hypergradient(inner, outer, weights or start_weights(), config, shared_prefix=early, loss_scale=scale)
 
 
@@ -91,15 +91,15 @@ def check_on_a_quadratic_each_solver_has_its_closed_form(name, inner_steps):
     h, eye = hessian(), torch.eye(7, dtype=torch.float64)
     x = vector(start_weights())
     for _ in range(inner_steps):
-        x = x - RATE * (h @ x - 1)
+        x = x - INNER_LR * (h @ x - 1)
     g = gradient_of(outer_loss, {"a": x[:3], "b": x[3:].reshape(2, 2)})
-    proximal = eye + RATE * inner_steps * h
+    proximal = eye + INNER_LR * inner_steps * h
     expected = {
         "first-order": g,
-        "itd-rmad": torch.linalg.matrix_power(eye - RATE * h, inner_steps) @ g,
-        "exact-last-stage": torch.linalg.matrix_power(eye - RATE * h, inner_steps) @ g,
-        "exact-projector": torch.linalg.matrix_power(eye - RATE * h, inner_steps) @ g,
-        "aid-fd": (eye - RATE * inner_steps * h) @ g,
+        "itd-rmad": torch.linalg.matrix_power(eye - INNER_LR * h, inner_steps) @ g,
+        "exact-last-stage": torch.linalg.matrix_power(eye - INNER_LR * h, inner_steps) @ g,
+        "exact-projector": torch.linalg.matrix_power(eye - INNER_LR * h, inner_steps) @ g,
+        "aid-fd": (eye - INNER_LR * inner_steps * h) @ g,
         "aid-cg": torch.linalg.solve(proximal, g),
         "aid-nmn": sum(torch.linalg.matrix_power(eye - proximal, k) for k in range(5)) @ g,
     }
@@ -175,7 +175,7 @@ def check_late_steps_are_differentiated_through_with_what_they_owe_to_the_early_
     point = {**weights}
     for _ in range(inner_steps):
         (step,) = torch.autograd.grad(from_early_features(nonquadratic)(point), [point["b"]], create_graph=True)
-        point["b"] = point["b"] - RATE * step
+        point["b"] = point["b"] - INNER_LR * step
     grads = torch.autograd.grad(from_early_features(outer_loss)(point), list(weights.values()), allow_unused=True)
     expected = vector(dict(zip(weights, grads, strict=True)))
     runs = []
@@ -348,7 +348,7 @@ def test_the_default_is_the_solver_of_the_librarys_own_recipes():
 
 def solve_method(method, clips, name, **options):
     outer = "both" if name == "single-level" else "outer"
-    config = SolverConfig(name, **{"inner_lr": RATE, "curvature_limit": 0.0, **options})
+    config = SolverConfig(name, **{"inner_lr": INNER_LR, "curvature_limit": 0.0, **options})
     return hypergradient(
         make_level_loss(method, clips, "inner"),
         make_level_loss(method, clips, outer),
@@ -441,7 +441,7 @@ def test_solvers_work_under_autocast(name):
 
         return cast
 
-    config = SolverConfig(name, inner_lr=RATE, curvature_limit=0.0)
+    config = SolverConfig(name, inner_lr=INNER_LR, curvature_limit=0.0)
     outer = "both" if name == "single-level" else "outer"
     gradient = hypergradient(run("inner"), run(outer), dict(method.trainable_parameters()), config)
     size = sum(g.square().sum() for g in exact.values()).sqrt()

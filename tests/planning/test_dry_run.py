@@ -14,7 +14,7 @@ from stillmotion.cli.main import main
 from stillmotion.cli.verbs import VERBS, Verb
 from stillmotion.data.synthetic.factors import SyntheticConfig
 
-LINES = {
+COMMANDS = {
     "pretrain": "pretrain --recipe k400-simclr --debug --out NEW",
     "transfer": "transfer --recipe dinov2-b16 --debug --out NEW",
     "finetune": "finetune --debug --out NEW",
@@ -30,7 +30,7 @@ LINES = {
     "static-dynamic evaluate": "static-dynamic evaluate --encoder RUN --data VIDEOS --dynamic-data VIDEOS --out NEW",
     "prepare": "prepare --data VIDEOS --out NEW",
 }
-MORE = {
+OTHER_COMMANDS = {
     "tokens": "pretrain --recipe tokens-bod --debug --out NEW",
     "the papers' probe": "probe RUN --data VIDEOS --preset k400-3",
     "drawn moments": "index synthetic --encoder RUN",
@@ -100,13 +100,13 @@ def has_dry_run(verb: Verb) -> bool:
 def test_every_verb_with_a_dry_run_is_tested_here() -> None:
     elsewhere = {"propagate"}  # needs sequences with masks; see tests/cli/test_propagate.py
     verbs = {name for name in VERBS if isinstance(VERBS[name], Verb) and has_dry_run(VERBS[name])}
-    assert verbs == set(LINES) | elsewhere
+    assert verbs == set(COMMANDS) | elsewhere
 
 
-@pytest.mark.parametrize("case", [*LINES, *MORE])
+@pytest.mark.parametrize("case", [*COMMANDS, *OTHER_COMMANDS])
 def test_a_dry_run_estimates_time_and_memory_and_writes_nothing(case: str, run_command: Typed) -> None:
     before = run_command.tree()
-    output = run_command(f"{(LINES | MORE)[case]} --dry-run")
+    output = run_command(f"{(COMMANDS | OTHER_COMMANDS)[case]} --dry-run")
     assert output.endswith("\n0\n"), output
     assert re.search(r"^time +[\d.,]+ (ms|s|min|h|days)", output, re.MULTILINE), output
     assert re.search(r"^peak memory per \w+ +[\d.,]+ [MG]iB", output, re.MULTILINE), output
@@ -144,9 +144,9 @@ def test_an_interrupted_run_has_steps_left(run_command: Typed) -> None:
 
 def test_processes_share_the_time_and_the_first_one_prints(run_command: Typed, monkeypatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "4")
-    assert "on 4 processes" in run_command(f"{LINES['embed']} --dry-run")
+    assert "on 4 processes" in run_command(f"{COMMANDS['embed']} --dry-run")
     monkeypatch.setenv("RANK", "1")
-    assert run_command(f"{LINES['embed']} --dry-run") == "0\n"
+    assert run_command(f"{COMMANDS['embed']} --dry-run") == "0\n"
 
 
 def test_help_shows_dry_run_only_where_a_verb_has_it(run_command: Typed) -> None:

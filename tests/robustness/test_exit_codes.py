@@ -12,7 +12,7 @@ from stillmotion.cli.exit_codes import exit_on_error
 from stillmotion.distributed.torchrun import is_first_to_report
 from stillmotion.errors import Interrupted, StillmotionError
 
-ENDS: dict[str, tuple[BaseException, int, str]] = {
+OUTCOMES: dict[str, tuple[BaseException, int, str]] = {
     "what a user can mend": (StillmotionError("no such thing"), 2, "no such thing"),
     "a file that is not there": (FileNotFoundError(2, "No such file or directory", "a.mp4"), 2, "a.mp4: No such file"),
     "memory": (MemoryError(), 2, "out of memory"),
@@ -24,9 +24,9 @@ ENDS: dict[str, tuple[BaseException, int, str]] = {
 }
 
 
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("end", OUTCOMES)
 def test_every_end_is_one_line_and_an_exit_code(end: str, capsys: pytest.CaptureFixture[str]) -> None:
-    error, code, words = ENDS[end]
+    error, code, words = OUTCOMES[end]
     before = signal.getsignal(signal.SIGTERM)
     try:
         with pytest.raises(SystemExit) as stop, exit_on_error():

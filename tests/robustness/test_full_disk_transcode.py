@@ -18,7 +18,7 @@ from stillmotion.errors import StillmotionError
 
 pytestmark = pytest.mark.slow
 
-COPIES: dict[str, tuple[Any, Any]] = {
+COPY_FUNCTIONS: dict[str, tuple[Any, Any]] = {
     "mp4": (prepare_dataset, PrepareConfig(crf=1)),
     "jpeg": (prepare_dataset, PrepareConfig(format="jpeg")),
     "static": (make_static_dynamic_set, StaticDynamicSetConfig("static")),
@@ -42,9 +42,9 @@ def contents(out: Path) -> dict[str, bytes]:
     return {str(file.relative_to(out)): file.read_bytes() for file in files if file.name != "manifest.jsonl"}
 
 
-@pytest.mark.parametrize("kind", COPIES)
+@pytest.mark.parametrize("kind", COPY_FUNCTIONS)
 def test_a_full_disk_is_one_line_and_with_room_again_it_goes_on(kind: str, tmp_path: Path) -> None:
-    copy, settings = COPIES[kind]
+    copy, settings = COPY_FUNCTIONS[kind]
     videos = VideoFolder(write_class_folders(tmp_path / "videos", videos_per_class=2, num_frames=6, image_size=48))
     uninterrupted = copy(videos, tmp_path / "whole", settings)
     files = [file.stat().st_size for line in uninterrupted for file in _files(tmp_path / "whole" / line.path)]

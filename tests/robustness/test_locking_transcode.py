@@ -74,7 +74,7 @@ def test_a_copy_of_another_original_in_the_same_place_is_made_again(videos: Path
     assert result == {"0.avi": "dark/0.mp4", "2.mp4": "dark/2.mp4"}
 
 
-WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
+CORRUPTIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "torn": lambda line: json.dumps(line)[:30],
     "not text": lambda line: "\udcff\udcfe",
     "no object": lambda line: [1, 2],
@@ -87,12 +87,12 @@ WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
-@pytest.mark.parametrize("mistake", WRONG)
+@pytest.mark.parametrize("mistake", CORRUPTIONS)
 def test_a_line_that_is_torn_or_changed_is_not_believed(mistake: str, videos: Path, tmp_path: Path) -> None:
     out = tmp_path / "copies"
     prepare_dataset(VideoFolder(videos), out, SMALL)
     first, *others = (out / "manifest.jsonl").read_text().splitlines(keepends=True)
-    changed = WRONG[mistake](json.loads(first))
+    changed = CORRUPTIONS[mistake](json.loads(first))
     text = changed if isinstance(changed, str) else json.dumps(changed)
     (out / "manifest.jsonl").write_text("".join([text, "\n", *others]), errors="surrogateescape")
     assert copied_again(videos, out) == [json.loads(first)["path"]]

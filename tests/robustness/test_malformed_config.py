@@ -14,7 +14,7 @@ from stillmotion.encoders import load
 from stillmotion.errors import StillmotionError
 from stillmotion.training.run_dir import load_any_config
 
-ODD: tuple[Any, ...] = (None, True, -1, 0, 3, 0.5, float("nan"), "", "x", [], [1, "a"], {}, {"name": "moco"})
+ODD_VALUES: tuple[Any, ...] = (None, True, -1, 0, 3, 0.5, float("nan"), "", "x", [], [1, "a"], {}, {"name": "moco"})
 
 
 def value_paths(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -34,7 +34,7 @@ def with_value(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
     return result
 
 
-@pytest.mark.parametrize("odd", ODD, ids=[repr(odd) for odd in ODD])
+@pytest.mark.parametrize("odd", ODD_VALUES, ids=[repr(odd) for odd in ODD_VALUES])
 def test_a_changed_configuration_is_opened_or_refused_in_one_line(odd: Any, tmp_path: Path) -> None:
     run = Path(shutil.copytree(cached_run("k400-bod-moco"), tmp_path / "run"))
     config = json.loads((run / "config.json").read_text())

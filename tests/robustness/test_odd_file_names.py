@@ -16,8 +16,8 @@ from stillmotion.data.datasets.folder import VideoFolder, find_videos
 from stillmotion.data.transcode.prepare import PrepareConfig, prepare_dataset
 from stillmotion.data.transcode.static_dynamic_sets import StaticDynamicSetConfig, make_static_dynamic_set
 
-LATIN = os.fsdecode(b"caf\xe9.mp4")
-NAMES = [LATIN, "http:a.mp4", "a" * 251 + ".mp4", "b" * 252 + ".ts", "é" * 126 + ".ts", "a, b\nc.mp4", "x.ts"]
+LATIN1_NAME = os.fsdecode(b"caf\xe9.mp4")
+NAMES = [LATIN1_NAME, "http:a.mp4", "a" * 251 + ".mp4", "b" * 252 + ".ts", "é" * 126 + ".ts", "a, b\nc.mp4", "x.ts"]
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_odd_names_are_copied_and_the_copy_opens(form: str, odd_videos: Path, tm
     copy = VideoDataConfig(out).open()
     assert isinstance(copy, PathDataset)
     assert [len(copy.open_video(i)) for i in range(len(copy))] == [3] * (len(data) - 3)
-    assert os.fsencode(LATIN)[:4] in (out / "labels.csv").read_bytes()
+    assert os.fsencode(LATIN1_NAME)[:4] in (out / "labels.csv").read_bytes()
     if form != "static":
         with record_transcoded() as transcoded:
             prepare_dataset(data, out, PrepareConfig(format=form))  # type: ignore[arg-type]
@@ -69,7 +69,7 @@ def test_odd_names_are_copied_and_the_copy_opens(form: str, odd_videos: Path, tm
 
 
 def test_the_command_names_what_it_left_out_though_the_name_is_no_text(odd_videos: Path, tmp_path: Path) -> None:
-    (odd_videos / "dark" / LATIN).write_bytes(b"no video")
+    (odd_videos / "dark" / LATIN1_NAME).write_bytes(b"no video")
     command = Command("prepare", "--data", str(odd_videos), "--num-processes", "1", "--out", str(tmp_path / "out"))
     command.expect_success()
     assert "4 videos failed:" in command.stdout
@@ -78,7 +78,7 @@ def test_the_command_names_what_it_left_out_though_the_name_is_no_text(odd_video
 
 def test_a_list_whose_names_are_no_text_is_read(odd_videos: Path, tmp_path: Path) -> None:
     (tmp_path / "list.csv").write_bytes(
-        b"path,label\n" + os.fsencode(odd_videos / "dark" / LATIN) + b",caf\xe9\n" + b"x" * 300
+        b"path,label\n" + os.fsencode(odd_videos / "dark" / LATIN1_NAME) + b",caf\xe9\n" + b"x" * 300
     )
     result = ListDataset(tmp_path / "list.csv")
     assert len(result.open_video(0)) == 3

@@ -16,14 +16,14 @@ from stillmotion.explain.explain_videos import explain_videos
 from stillmotion.index.search.config import SearchConfig
 from stillmotion.index.search.folder_search import search_folder
 
-ODD = (b"caf\xe9.mp4", b"a" * 251 + b".mp4", b"http:x.mp4", b"con:1 $a$_b.mp4")
+ODD_NAMES = (b"caf\xe9.mp4", b"a" * 251 + b".mp4", b"http:x.mp4", b"con:1 $a$_b.mp4")
 
 
 @pytest.fixture
 def videos(tmp_path: Path) -> Path:
     """Write a folder with unusual names, circular links, a pipe and a file that is not a video."""
     root = write_class_folders(tmp_path / "videos", videos_per_class=3, num_frames=16, image_size=32)
-    for plain, odd in zip(sorted(root.rglob("*.mp4")), ODD, strict=False):
+    for plain, odd in zip(sorted(root.rglob("*.mp4")), ODD_NAMES, strict=False):
         os.rename(os.fsencode(plain), os.fsencode(plain.parent) + b"/" + odd)
     (root / "self").symlink_to(".")
     os.mkfifo(root / "light" / "pipe.mp4")
@@ -42,7 +42,7 @@ def test_every_name_is_embedded_and_what_is_no_video_is_reported(videos: Path, t
 
 def test_every_name_is_found_and_explained(videos: Path, tmp_path: Path) -> None:
     encoder = load(cached_run("k400-bod-simclr")).with_input(stride=1)
-    query = os.fsdecode(os.fsencode(videos / "dark") + b"/" + ODD[0])
+    query = os.fsdecode(os.fsencode(videos / "dark") + b"/" + ODD_NAMES[0])
     result = search_folder(encoder, query, VideoDataConfig(str(videos)), SearchConfig(top_k=9, num_clips=1))
     assert len(result) == 5
     explain_videos(encoder, query, tmp_path / "explained")

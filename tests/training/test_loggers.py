@@ -16,7 +16,7 @@ from stillmotion.training import loggers
 from stillmotion.training.loggers import LOGGERS, check_loggers
 from stillmotion.training.run_log import RunLog, load_metrics
 
-WANDB = """
+FAKE_WANDB = """
 calls = []
 
 class Settings:
@@ -37,7 +37,7 @@ def init(**options):
 def wandb(tmp_path, monkeypatch):
     """A fake of the package that records its calls."""
     (tmp_path / "packages").mkdir()
-    (tmp_path / "packages" / "wandb.py").write_text(WANDB)
+    (tmp_path / "packages" / "wandb.py").write_text(FAKE_WANDB)
     monkeypatch.syspath_prepend(str(tmp_path / "packages"))
     monkeypatch.delitem(sys.modules, "wandb", raising=False)
     for name in ("WANDB_PROJECT", "WANDB_NAME"):

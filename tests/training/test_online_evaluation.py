@@ -28,8 +28,8 @@ from stillmotion.training.run_log import load_metrics
 from stillmotion.training.tasks import get_recipe
 from stillmotion.training.transfer.task import transfer
 
-LONG = {"optim.epochs": 3, "train.checkpoint_every_steps": 3}
-EVALUATED = LONG | {"train.eval_every_epochs": 2, "train.eval_num_videos": 16}
+THREE_EPOCHS = {"optim.epochs": 3, "train.checkpoint_every_steps": 3}
+EVALUATED = THREE_EPOCHS | {"train.eval_every_epochs": 2, "train.eval_num_videos": 16}
 
 
 def rows(run):
@@ -45,7 +45,7 @@ def run(tmp_path_factory):
 
 
 def test_evaluation_changes_no_bit_of_the_training(run, tmp_path):
-    assert_same_weights(run, train(small_config("k400-bod-moco", LONG), tmp_path / "plain"))
+    assert_same_weights(run, train(small_config("k400-bod-moco", THREE_EPOCHS), tmp_path / "plain"))
 
 
 def test_it_comes_before_the_first_step_every_so_many_epochs_and_at_the_end(run):
@@ -112,7 +112,7 @@ def test_a_failed_evaluation_is_reported_and_the_run_continues(tmp_path, caplog,
     folder = train(small_config(overrides=EVALUATED), tmp_path / "run")
     for epoch in (0, 2, 3):
         assert f"Online evaluation after epoch {epoch} was skipped: no video can be read" in caplog.text
-    assert_same_weights(folder, train(small_config(overrides=LONG), tmp_path / "plain"))
+    assert_same_weights(folder, train(small_config(overrides=THREE_EPOCHS), tmp_path / "plain"))
 
 
 def test_videos_without_labels_are_reported_once_and_others_can_be_evaluated(tmp_path, caplog):

@@ -55,7 +55,7 @@ def train_folds(folder: Path) -> None:
 
 
 # Function that trains a run in a folder, and the title of its page.
-RUNS: dict[str, tuple[Callable[[Path], object], str]] = {
+TRAIN_FUNCTIONS: dict[str, tuple[Callable[[Path], object], str]] = {
     "pretrain": (partial(pretrain, small_pretrain.small_config()), "Pretraining run: run"),
     "transfer": (partial(transfer, TRANSFER_RECIPES.get("dinov2-b16", debug=True)), "Transfer run: run"),
     "finetune": (partial(finetune, small_finetune.small_config(epochs=1)), "Fine-tuning run: run"),
@@ -65,9 +65,9 @@ RUNS: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("made_by", RUNS)
+@pytest.mark.parametrize("made_by", TRAIN_FUNCTIONS)
 def test_a_run_of_every_verb_and_a_folder_of_folds_have_a_page(made_by: str, tmp_path: Path) -> None:
-    train, title = RUNS[made_by]
+    train, title = TRAIN_FUNCTIONS[made_by]
     with small_pretrain.single_thread():
         train(tmp_path / "run")
     file = write_run_page(tmp_path / "run")
@@ -79,7 +79,7 @@ def test_a_run_of_every_verb_and_a_folder_of_folds_have_a_page(made_by: str, tmp
 
 
 def test_every_training_verb_has_its_page() -> None:
-    assert set(TASKS) < set(RUNS)
+    assert set(TASKS) < set(TRAIN_FUNCTIONS)
 
 
 def test_the_page_of_a_segment_run_made_again_is_the_one_that_the_run_wrote(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_the_page_of_a_segment_run_made_again_is_the_one_that_the_run_wrote(tmp_
     assert (tmp_path / "run" / "timelines.png").read_bytes() == picture
 
 
-NO_RUNS: dict[str, dict[str, str] | None] = {
+INVALID_FOLDERS: dict[str, dict[str, str] | None] = {
     "nothing there": None,
     "an empty folder": {},
     "no JSON": {"config.json": "torn"},
@@ -106,7 +106,7 @@ NO_RUNS: dict[str, dict[str, str] | None] = {
 
 
 def test_a_folder_that_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
-    for case, files in NO_RUNS.items():
+    for case, files in INVALID_FOLDERS.items():
         folder = tmp_path / case
         if files is not None:
             folder.mkdir()

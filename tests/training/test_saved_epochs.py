@@ -10,7 +10,7 @@ from stillmotion.encoders import load
 from stillmotion.encoders.run_weights import list_saved_epochs
 from stillmotion.errors import StillmotionError
 
-KEEPING = {"train.save_epochs": (1, 3), "optim.epochs": 3}
+SAVED_EPOCHS = {"train.save_epochs": (1, 3), "optim.epochs": 3}
 
 
 def saved_weights(run, epoch):
@@ -23,7 +23,7 @@ def equal_weights(a, b):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return train(small_config(overrides=KEEPING), tmp_path_factory.mktemp("kept") / "run")
+    return train(small_config(overrides=SAVED_EPOCHS), tmp_path_factory.mktemp("kept") / "run")
 
 
 def test_the_epochs_that_are_asked_for_are_kept_and_no_others(run):
@@ -33,7 +33,7 @@ def test_the_epochs_that_are_asked_for_are_kept_and_no_others(run):
 
 
 def test_keeping_changes_nothing_of_the_run(run, tmp_path):
-    without_saving = train(small_config(overrides=KEEPING | {"train.save_epochs": ()}), tmp_path / "plain")
+    without_saving = train(small_config(overrides=SAVED_EPOCHS | {"train.save_epochs": ()}), tmp_path / "plain")
     assert_same_weights(run, without_saving)
     assert not (without_saving / "checkpoints").exists()
 
@@ -42,8 +42,8 @@ def test_keeping_changes_nothing_of_the_run(run, tmp_path):
 def test_a_run_that_was_stopped_keeps_the_same_weights(run, tmp_path, step):
     folder = tmp_path / "stopped"
     with stop_at_step(step, 6):
-        train(small_config(overrides=KEEPING), folder)
-    train(small_config(overrides=KEEPING), folder)
+        train(small_config(overrides=SAVED_EPOCHS), folder)
+    train(small_config(overrides=SAVED_EPOCHS), folder)
     assert all(equal_weights(saved_weights(run, epoch), saved_weights(folder, epoch)) for epoch in (1, 3))
 
 
@@ -70,6 +70,6 @@ def test_epochs_that_are_not_there_are_named(run):
 
 def test_epochs_that_are_past_are_named(run, tmp_path, caplog):
     folder = tmp_path / "later"
-    train(small_config(overrides=KEEPING | {"train.save_epochs": ()}), folder)
-    train(small_config(overrides=KEEPING), folder)
+    train(small_config(overrides=SAVED_EPOCHS | {"train.save_epochs": ()}), folder)
+    train(small_config(overrides=SAVED_EPOCHS), folder)
     assert "Epochs 1, 3 of --train.save-epochs are already past" in caplog.text

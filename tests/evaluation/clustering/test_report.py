@@ -20,13 +20,13 @@ def make_result(encoder, kind, *, distance, classes=6):
     )
 
 
-FOUND = [
+RESULTS = [
     make_result(name, kind, distance=a) for name, a in (("base", 0.1), ("better", 9.0)) for kind in ("whole", "dynamic")
 ]
 
 
 def test_the_page_holds_scores_and_maps_of_every_encoder(tmp_path):
-    page = write_clustering_page(FOUND, tmp_path / "new" / "out", ClusteringConfig(), data="some")
+    page = write_clustering_page(RESULTS, tmp_path / "new" / "out", ClusteringConfig(), data="some")
     html = page.read_text()
     assert html.count("<svg") == 8  # the best 5 and all 6 classes, for two encoders and two kinds
     for title in (
@@ -43,14 +43,14 @@ def test_the_page_holds_scores_and_maps_of_every_encoder(tmp_path):
 
 
 def test_the_page_needs_no_network(tmp_path):
-    assert_self_contained(write_clustering_page(FOUND[:1], tmp_path, ClusteringConfig(), data="some").read_text())
+    assert_self_contained(write_clustering_page(RESULTS[:1], tmp_path, ClusteringConfig(), data="some").read_text())
 
 
 def test_the_better_encoder_of_each_kind_is_stressed():
-    table = silhouette_table(FOUND)
+    table = silhouette_table(RESULTS)
     assert table.header == ["encoder", "features", "3", "5", "all 6"]
     assert table.bold_cells == {(row, column) for row in (2, 3) for column in (2, 3, 4)}
-    lines = format_clustering_results(FOUND)
+    lines = format_clustering_results(RESULTS)
     assert lines[0] == "silhouette scores, class:"
     assert lines[5].split()[:2] == ["better", "dynamic"]
 
@@ -65,4 +65,4 @@ def test_too_few_videos_for_a_map_are_reported_in_its_place(tmp_path):
 def test_a_place_that_is_a_file_is_an_error(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StillmotionError, match="choose another --out"):
-        write_clustering_page(FOUND, tmp_path / "file", ClusteringConfig(), data="some")
+        write_clustering_page(RESULTS, tmp_path / "file", ClusteringConfig(), data="some")

@@ -66,16 +66,16 @@ def sets(tmp_path_factory):
 
 
 OPTIONS = StaticDynamicEvalConfig(num_clips=1, n_resamples=200)
-TEXT = "debug:k400-bod-simclr@frames=8,stride=1"
+ENCODER_SPEC = "debug:k400-bod-simclr@frames=8,stride=1"
 
 
 @pytest.fixture(scope="module")
 def untrained():
-    return {"untrained": load(TEXT)}
+    return {"untrained": load(ENCODER_SPEC)}
 
 
 def test_each_version_is_probed_with_intervals_and_single_frames_are_checked(sets, tmp_path, caplog):
-    specs = parse_named_specs([f"untrained={TEXT}", f"trained={cached_run('k400-bod-simclr')}@stride=1"])
+    specs = parse_named_specs([f"untrained={ENCODER_SPEC}", f"trained={cached_run('k400-bod-simclr')}@stride=1"])
     encoders = {name: load(text) for name, text in specs.items()}
     caplog.set_level("INFO", "stillmotion")
     result = evaluate_static_dynamic_sets(encoders, sets, tmp_path / "out", OPTIONS)

@@ -27,8 +27,8 @@ from stillmotion.evaluation.temporal_order.tasks import OrderTask, build_order_t
 from stillmotion.models.backbones import Backbone, create_backbone
 from stillmotion.models.input_config import IMAGENET_NORMALIZATION, InputConfig
 
-SHOWN = InputConfig(6, 1, 16, IMAGENET_NORMALIZATION)
-DRAWN = SyntheticConfig(image_size=16, num_frames=20)
+INPUT_CONFIG = InputConfig(6, 1, 16, IMAGENET_NORMALIZATION)
+SYNTHETIC = SyntheticConfig(image_size=16, num_frames=20)
 
 
 class FrameByFrame(Backbone):
@@ -51,12 +51,12 @@ class FrameByFrame(Backbone):
 
 def moving() -> Encoder:
     torch.manual_seed(0)
-    return Encoder(create_backbone("small_cnn3d", channels=(4, 8)), input_config=SHOWN).eval()
+    return Encoder(create_backbone("small_cnn3d", channels=(4, 8)), input_config=INPUT_CONFIG).eval()
 
 
 def order_accuracies(encoder: Encoder, count: int = 60) -> dict[str, OrderAccuracy]:
     """Accuracies on clips of brightening videos against their reverses."""
-    result = build_order_tasks(TrainTestConfig("synthetic", num_synthetic=count), synthetic=DRAWN)
+    result = build_order_tasks(TrainTestConfig("synthetic", num_synthetic=count), synthetic=SYNTHETIC)
     features = extract_features(
         encoder, ForwardReversedDataset(result.videos, num_frames=6, with_reversed=True), keep_frames=True
     )
@@ -67,7 +67,7 @@ def order_accuracies(encoder: Encoder, count: int = 60) -> dict[str, OrderAccura
 
 
 def test_an_embedding_blind_to_order_is_at_chance_and_its_frames_in_order_are_not() -> None:
-    result = order_accuracies(Encoder(FrameByFrame(), input_config=SHOWN).eval())
+    result = order_accuracies(Encoder(FrameByFrame(), input_config=INPUT_CONFIG).eval())
     assert result["whole"].mean_accuracy().value == 0.5
     assert (result["whole"].correct["a clip / its reverse"] == 0.5).all()
     accuracy = result["frames"].mean_accuracy()
@@ -79,7 +79,9 @@ def test_the_whole_of_a_clip_and_of_its_reverse_are_equal_for_a_network_that_see
     videos_and_reverses = ForwardReversedDataset(
         SyntheticDataset(SyntheticConfig(num_videos=5, image_size=16)), num_frames=6, with_reversed=True
     )
-    blind = extract_features(Encoder(FrameByFrame(), input_config=SHOWN).eval(), videos_and_reverses, keep_frames=True)
+    blind = extract_features(
+        Encoder(FrameByFrame(), input_config=INPUT_CONFIG).eval(), videos_and_reverses, keep_frames=True
+    )
     np.testing.assert_allclose(blind.whole[0::2], blind.whole[1::2], rtol=1e-5)
     np.testing.assert_array_equal(blind.frames[0::2], blind.frames[1::2, ::-1])
     seeing = extract_features(moving(), videos_and_reverses)
@@ -88,7 +90,7 @@ def test_the_whole_of_a_clip_and_of_its_reverse_are_equal_for_a_network_that_see
 
 def test_a_network_that_sees_motion_tells_order_by_its_whole_embedding() -> None:
     torch.manual_seed(0)
-    seeing = Encoder(create_backbone("small_cnn3d", channels=(8, 16)), input_config=SHOWN).eval()
+    seeing = Encoder(create_backbone("small_cnn3d", channels=(8, 16)), input_config=INPUT_CONFIG).eval()
     assert order_accuracies(seeing, 90)["whole"].mean_accuracy().low > 0.5
 
 
@@ -106,7 +108,7 @@ class Noise(VideoDataset):
 
 
 def test_videos_without_a_direction_are_at_chance() -> None:
-    tasks = build_order_tasks(TrainTestConfig("synthetic", num_synthetic=60), synthetic=DRAWN).tasks
+    tasks = build_order_tasks(TrainTestConfig("synthetic", num_synthetic=60), synthetic=SYNTHETIC).tasks
     features = extract_features(
         moving(), ForwardReversedDataset(Noise(), num_frames=6, with_reversed=True), keep_frames=True
     )
@@ -118,7 +120,7 @@ def test_videos_without_a_direction_are_at_chance() -> None:
 def test_a_clip_and_its_reverse_are_on_the_same_side(tmp_path: Path) -> None:
     labelled = write_class_folders(tmp_path / "labelled", videos_per_class=8, num_frames=3, image_size=16)
     for data in ("synthetic", str(labelled), str(labelled / "dark")):
-        (task,) = build_order_tasks(TrainTestConfig(data, num_synthetic=20), synthetic=DRAWN).tasks
+        (task,) = build_order_tasks(TrainTestConfig(data, num_synthetic=20), synthetic=SYNTHETIC).tasks
         ((train, test),) = task.folds
         assert not set(task.videos[train]) & set(task.videos[test])
         for side in (train, test):

@@ -8,7 +8,7 @@ from stillmotion.models.backbones import create_backbone, list_backbones
 
 # Parameters, width, and time steps for 16 frames with the original strides. The first four counts are the published
 # ones of torchvision (33371472, 31505325, 11695440, 8320048) without the classifiers of 400 classes.
-FACTS = {
+EXPECTED_SIZES = {
     "r3d_18": (33_166_272, 512, 2),
     "r2plus1d_18": (31_300_125, 512, 2),
     "mc3_18": (11_490_240, 512, 16),
@@ -51,18 +51,18 @@ def shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
 
 
 def test_facts_cover_every_backbone():
-    assert set(list_backbones()) == set(FACTS)
+    assert set(list_backbones()) == set(EXPECTED_SIZES)
 
 
-@pytest.mark.parametrize("name", FACTS)
+@pytest.mark.parametrize("name", EXPECTED_SIZES)
 def test_parameter_count_and_width_are_those_documented(name):
     backbone = on_meta(name)
-    count, width, _ = FACTS[name]
+    count, width, _ = EXPECTED_SIZES[name]
     assert sum(p.numel() for p in backbone.parameters()) == count
     assert backbone.out_features == width
 
 
-@pytest.mark.parametrize("name", FACTS)
+@pytest.mark.parametrize("name", EXPECTED_SIZES)
 def test_time_is_kept_and_only_space_is_pooled(name):
     backbone = on_meta(name)
     clip = meta_clip(2, 3, 16, 64, 96)
@@ -74,10 +74,10 @@ def test_time_is_kept_and_only_space_is_pooled(name):
     assert feature_map.shape[4] > feature_map.shape[3]
 
 
-@pytest.mark.parametrize("name", FACTS)
+@pytest.mark.parametrize("name", EXPECTED_SIZES)
 def test_original_strides_need_no_other_parameters(name):
     original = on_meta(name, per_frame_features=False)
-    assert original(meta_clip(2, 3, 16, 64, 64)).shape == (2, FACTS[name][2], original.out_features)
+    assert original(meta_clip(2, 3, 16, 64, 64)).shape == (2, EXPECTED_SIZES[name][2], original.out_features)
     assert shapes(original) == shapes(on_meta(name))
 
 
@@ -86,7 +86,7 @@ def test_names_and_shapes_are_the_public_ones(name):
     assert shapes(on_meta(name)) == PUBLIC[name]
 
 
-@pytest.mark.parametrize("name", FACTS)
+@pytest.mark.parametrize("name", EXPECTED_SIZES)
 def test_each_parameter_belongs_to_exactly_one_stage(name):
     backbone = on_meta(name)
     names = set()
@@ -128,7 +128,7 @@ def test_late_uses_the_last_stage_alone(name):
     assert all(grad is None for grad in torch.autograd.grad(loss, others, allow_unused=True))
 
 
-@pytest.mark.parametrize("name", FACTS)
+@pytest.mark.parametrize("name", EXPECTED_SIZES)
 def test_the_least_size_and_length_that_are_announced_work(name):
     for keep_time in (True, False):
         backbone = on_meta(name, per_frame_features=keep_time).eval()

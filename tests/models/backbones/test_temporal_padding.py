@@ -44,21 +44,21 @@ def dynamic_shares(features):
 
 
 # Clips by mode. In training, batch norm would turn the rounding of two clips with one cell in the last stage into ±1.
-MODES = {"training": 4, "evaluation": 1}
+CLIPS_BY_MODE = {"training": 4, "evaluation": 1}
 
 
-QUICK = ("small_cnn3d", "small_vit", "tokens_cnn")
+QUICK_NETWORKS = ("small_cnn3d", "small_vit", "tokens_cnn")
 
 
 def mark_slow(names):
     """Test parameters, with large networks marked as slow."""
-    return [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in names]
+    return [pytest.param(name, marks=() if name in QUICK_NETWORKS else pytest.mark.slow) for name in names]
 
 
 @pytest.mark.parametrize("name", mark_slow(list_backbones()))
 @torch.no_grad()
 def test_a_still_clip_has_no_dynamic_component(name):
-    for mode, clips in MODES.items():
+    for mode, clips in CLIPS_BY_MODE.items():
         backbone = nontrivial_backbone(name).train(mode == "training")
         for frames in (6, 8, 12):
             assert max(dynamic_shares(backbone(static_clip(frames, clips=clips)))) == 0, (mode, frames)
@@ -67,7 +67,7 @@ def test_a_still_clip_has_no_dynamic_component(name):
 @pytest.mark.parametrize("name", mark_slow(STRIDED))
 @torch.no_grad()
 def test_a_still_clip_has_no_dynamic_component_at_the_original_strides(name):
-    for mode, clips in MODES.items():
+    for mode, clips in CLIPS_BY_MODE.items():
         backbone = nontrivial_backbone(name, per_frame_features=False).train(mode == "training")
         for frames in (24, 33):
             assert max(dynamic_shares(backbone(static_clip(frames, clips=clips)))) == 0, (mode, frames)

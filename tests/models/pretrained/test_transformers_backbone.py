@@ -11,8 +11,8 @@ from stillmotion.errors import StillmotionError
 from stillmotion.models.input_config import CLIP_NORMALIZATION, IMAGENET_NORMALIZATION
 from stillmotion.models.pretrained.transformers_backbone import load_transformers_backbone
 
-VIDEO = ("videomae", "vjepa2", "timesformer")
-IMAGE = ("dinov2", "vit", "vit_mae", "clip", "resnet", "swin")
+VIDEO_MODELS = ("videomae", "vjepa2", "timesformer")
+IMAGE_MODELS = ("dinov2", "vit", "vit_mae", "clip", "resnet", "swin")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def with_other_patch(clip, frame, patch):
     return changed
 
 
-@pytest.mark.parametrize("kind", VIDEO + IMAGE)
+@pytest.mark.parametrize("kind", VIDEO_MODELS + IMAGE_MODELS)
 def test_every_model_gives_one_feature_for_each_step_of_time(folder, kind):
     backbone, intake = load_transformers_backbone(folder(kind))
     clip = clips(backbone, intake)
@@ -56,7 +56,7 @@ def test_every_model_gives_one_feature_for_each_step_of_time(folder, kind):
         torch.testing.assert_close(result, features.mean((3, 4)).transpose(1, 2))
 
 
-@pytest.mark.parametrize("kind", VIDEO)
+@pytest.mark.parametrize("kind", VIDEO_MODELS)
 def test_places_of_the_map_are_places_of_the_clip(folder, kind):
     backbone, intake = load_transformers_backbone(folder(kind), layer=0)  # patches before attention
     clip, frame = clips(backbone, intake), 5

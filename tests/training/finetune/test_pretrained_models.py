@@ -52,7 +52,7 @@ def test_a_transformers_model_is_trained_end_to_end_and_is_an_encoder(dinov2, tm
         assert torch.equal(tensor, saved[f"backbone.{name}"]), name
 
 
-PARTS = {
+TRAINED_PREFIXES = {
     "none": (),
     0: ("layernorm",),
     1: ("layernorm", "layer.1"),
@@ -60,7 +60,7 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("trained_blocks", PARTS)
+@pytest.mark.parametrize("trained_blocks", TRAINED_PREFIXES)
 @pytest.mark.parametrize("kind", ["transformers", "transfer"])
 def test_as_much_of_a_frozen_model_is_trained_as_of_a_transferred_one(
     dinov2, transfer_run, tmp_path, caplog, kind, trained_blocks
@@ -70,8 +70,8 @@ def test_as_much_of_a_frozen_model_is_trained_as_of_a_transferred_one(
     changed = changed_names(run, encoder)
     projection = {name for name in changed if name.startswith("projection.")}
     assert bool(projection) == (kind == "transfer" and trained_blocks != "none")
-    for prefix in PARTS["all"]:
-        assert any(prefix in name for name in changed) == (prefix in PARTS[trained_blocks]), prefix
+    for prefix in TRAINED_PREFIXES["all"]:
+        assert any(prefix in name for name in changed) == (prefix in TRAINED_PREFIXES[trained_blocks]), prefix
     assert ("weights are frozen" in caplog.text) == (trained_blocks != "all")
     assert load_weights(run)["head.weight"].shape[1] == 2 * 32
     for name, tensor in load(run).backbone.state_dict().items():

@@ -68,13 +68,13 @@ def gradients(rank, config, folder):
     return {name: p.grad.clone() for name, p in run.trainable_params.items()}
 
 
-MIXED = small_config(head={"dropout": 0.3, "label_smoothing": 0.1, "mixup_alpha": 0.4})
-TESTED = small_config(epochs=1, data={"synthetic": replace(small_config().data.synthetic, num_videos=9)})
+AUGMENTED_CONFIG = small_config(head={"dropout": 0.3, "label_smoothing": 0.1, "mixup_alpha": 0.4})
+TEST_CONFIG = small_config(epochs=1, data={"synthetic": replace(small_config().data.synthetic, num_videos=9)})
 
 
 def run_on_rank(rank, folder):
-    run = train_and_test(FinetuneTrainer(TESTED, folder / "tested", torch.device("cpu")))
-    return {"gradients": gradients(rank, MIXED, folder / "mixed"), "results": load_results(run)}
+    run = train_and_test(FinetuneTrainer(TEST_CONFIG, folder / "tested", torch.device("cpu")))
+    return {"gradients": gradients(rank, AUGMENTED_CONFIG, folder / "mixed"), "results": load_results(run)}
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def ranks(tmp_path_factory):
 
 @pytest.mark.slow
 def test_two_processes_give_the_gradient_of_one(ranks, tmp_path):
-    expected = gradients(0, MIXED, tmp_path / "one")
+    expected = gradients(0, AUGMENTED_CONFIG, tmp_path / "one")
     for rank in ranks:
         torch.testing.assert_close(rank["gradients"], expected, atol=1e-6, rtol=1e-4)
 

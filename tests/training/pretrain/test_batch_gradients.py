@@ -13,8 +13,8 @@ from stillmotion.optim.bilevel import LATE_LAYER_SOLVERS, SolverConfig
 from stillmotion.training.pretrain.batch_gradients import compute_gradients
 from stillmotion.training.pretrain.config import PretrainConfig
 
-RATE = 0.05
-LATE = {
+INNER_LR = 0.05
+LATE_PREFIXES = {
     "exact-last-stage": ("online.projector.", "online.backbone.layers.1."),
     "exact-projector": ("online.projector.",),
 }
@@ -38,7 +38,7 @@ def unrolled_gradient(method, clips, late_prefixes):
     grads = torch.autograd.grad(
         loss(weights, "inner", features(weights)), [weights[k] for k in late_names], create_graph=True
     )
-    updated = weights | {k: weights[k] - RATE * g for k, g in zip(late_names, grads, strict=True)}
+    updated = weights | {k: weights[k] - INNER_LR * g for k, g in zip(late_names, grads, strict=True)}
     outer = loss(updated, "outer", features(updated))
     return dict(zip(weights, torch.autograd.grad(outer, list(weights.values()), materialize_grads=True), strict=True))
 
@@ -47,9 +47,9 @@ def unrolled_gradient(method, clips, late_prefixes):
 @pytest.mark.parametrize("solver", LATE_LAYER_SOLVERS)
 def test_a_late_solvers_gradient_is_that_through_its_unrolled_step(objective, solver):
     method, clips = tiny_method(objective).train(), tiny_clips()
-    config = PretrainConfig(method=method.config, solver=SolverConfig(solver, inner_lr=RATE, curvature_limit=0.0))
+    config = PretrainConfig(method=method.config, solver=SolverConfig(solver, inner_lr=INNER_LR, curvature_limit=0.0))
     result = compute_gradients(method, clips, config)[1]
-    expected = unrolled_gradient(tiny_method(objective).train(), clips, LATE[solver])
+    expected = unrolled_gradient(tiny_method(objective).train(), clips, LATE_PREFIXES[solver])
     torch.testing.assert_close(result, expected, atol=1e-9, rtol=1e-8)
 
 

@@ -20,7 +20,7 @@ from stillmotion.training.pretrain.recipes_vididi import TABLE_6_SCHEDULES
 from stillmotion.training.run_dir import load_config
 from stillmotion.training.run_log import load_metrics
 
-EIGHT = {"optim.epochs": 8}
+EIGHT_EPOCHS = {"optim.epochs": 8}
 SIMCLR = "ucf101-vididi-simclr-r3d_18"
 # Derivative views together with a Koopman decomposition and its inner level, a combination that is in no paper.
 BOD_VCL = {
@@ -63,7 +63,7 @@ def scheduled_orders(config: PretrainConfig, *, steps: int = 2) -> list[Derivati
 def test_a_run_shows_its_schedule_in_clips_of_the_asked_length(
     schedule: str, tmp_path: Path, recorded_views: list[tuple[DerivativeOrders, int, int]]
 ) -> None:
-    config = small_config(f"ucf101-vididi-{schedule}", EIGHT)
+    config = small_config(f"ucf101-vididi-{schedule}", EIGHT_EPOCHS)
     run = train(config, tmp_path)
     assert [orders for orders, *_ in recorded_views] == scheduled_orders(config)
     extra = 0 if schedule == "base" else 2
@@ -74,7 +74,7 @@ def test_a_run_shows_its_schedule_in_clips_of_the_asked_length(
 def test_the_parts_of_an_accumulated_batch_show_the_same(
     tmp_path: Path, recorded_views: list[tuple[DerivativeOrders, int, int]]
 ) -> None:
-    config = small_config("ucf101-vididi-simclr-r3d_18", EIGHT | {"train.grad_accum_steps": 2})
+    config = small_config("ucf101-vididi-simclr-r3d_18", EIGHT_EPOCHS | {"train.grad_accum_steps": 2})
     train(config, tmp_path)
     assert [orders for orders, *_ in recorded_views] == [
         orders for orders in scheduled_orders(config) for _ in range(2)
