@@ -62,7 +62,9 @@ def _user_message(error: Exception) -> str | None:
         return str(error)
     reason = str(error).strip().partition("\n")[0]
     if isinstance(error, MemoryError) or any(word in str(error) for word in _OUT_OF_MEMORY_TEXTS):
-        return f"out of memory ({reason or 'allocation failed'}); lower the batch size, the number of frames or their size"
+        return (
+            f"out of memory ({reason or 'allocation failed'}); lower the batch size, the number of frames or their size"
+        )
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
         return f"{place}{error.strerror or reason}"
