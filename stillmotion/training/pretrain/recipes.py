@@ -125,6 +125,7 @@ def demo_config(name: str, *, decompose: bool, pooling: DynamicPooling = "rms") 
         pooling: Pooling of the dynamic component over time. eq21 also decomposes projected frames, as in the paper;
             rms decomposes features and projects the components.
     """
+    project_components = decompose and pooling == "rms"
     return PretrainConfig(
         data=PretrainDataConfig(
             path="synthetic",
@@ -149,7 +150,8 @@ def demo_config(name: str, *, decompose: bool, pooling: DynamicPooling = "rms") 
             else StaticDynamicConfig(method="none"),
             prediction=PredictionLossConfig(clips_per_video=1),
             objective=_DEMO_OBJECTIVES[name],
-            project_components=decompose and pooling == "rms",
+            gradient_balance=0.25 if project_components else 0.5,
+            project_components=project_components,
         ),
         solver=SolverConfig() if decompose else SolverConfig(name="plain"),
         optim=replace(
