@@ -25,7 +25,7 @@ DEBUG_SEEDS = (0, 1, 2)
 def debug_config(seed: int) -> PretrainConfig:
     """Return the config of V-SimCLR + BOD-VCL with a small network on synthetic videos, half of which darken.
 
-    A run takes seconds on a CPU.
+    Projected frames are decomposed, as in the paper. A run takes seconds on a CPU.
 
     Args:
         seed: Seed of the run.
@@ -37,7 +37,7 @@ def debug_config(seed: int) -> PretrainConfig:
         data=replace(
             config.data, augment="synthetic", synthetic=replace(config.data.synthetic, num_videos=256, confound=())
         ),
-        method=replace(config.method, model=model),
+        method=replace(config.method, model=model, gradient_balance=0.5, project_components=False),
         optim=replace(config.optim, batch_size=32, epochs=6),
         train=replace(config.train, seed=seed),
     )

@@ -71,6 +71,8 @@ _SMALL_OVERRIDES = {
     "method.model.stage_channels": (8, 16, 32),
     "method.model.embedding_dim": 32,
     "method.model.projector_hidden_dim": 64,
+    "method.gradient_balance": 0.5,
+    "method.project_components": False,  # the paper decomposes projected frames, and so do its ablations
     "optim.batch_size": 16,
     "optim.epochs": 6,
 }
