@@ -64,7 +64,7 @@ FREE_FIELDS = (
     *("recipe", "train.", "optim.", "data.path", "data.layout", "data.synthetic.", "data.frame_stride"),
     *("data.image_size", "data.num_workers", "data.augment", "method.views.", "method.static_dynamic.radius"),
     *("method.model.embedding_dim", "method.model.projector_hidden_dim", "method.model.stage_channels"),
-    "solver.inner_steps",
+    *("method.gradient_balance", "solver.inner_steps"),
 )
 
 
@@ -82,6 +82,7 @@ def structures() -> dict[tuple[object, ...], list[str]]:
             method.objective.name,
             method.static_dynamic.method,
             method.static_dynamic.pooling,
+            method.project_components,
             config.solver.name,
             method.prediction.per_frame_kernels,
             config.data.clips_per_video,
