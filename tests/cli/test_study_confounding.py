@@ -19,14 +19,14 @@ def test_a_stopped_study_continues_and_prints_its_results(tmp_path: Path) -> Non
     words = ("study", "confounding", "--out", str(tmp_path), *SHORT)
     command = Command(*words)
     deadline = time.monotonic() + 100
-    while not list((tmp_path / "runs").glob("*.json")):
+    while not list((tmp_path / "runs").glob("[!.]*.json")):
         assert command.is_running, command.stderr
         assert time.monotonic() < deadline, "no run comes to its end"
         time.sleep(0.01)
     command.send(signal.SIGINT)
     assert command.wait() == 130
     assert command.stderr.splitlines()[-1] == "stillmotion: stopped"
-    num_runs = len(list((tmp_path / "runs").glob("*.json")))
+    num_runs = len(list((tmp_path / "runs").glob("[!.]*.json")))
     assert 1 <= num_runs < 6
     assert not (tmp_path / "results.json").exists()
 
