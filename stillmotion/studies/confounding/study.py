@@ -136,7 +136,7 @@ def _open_study_dir(output_dir: Path, study_config: ConfoundingConfig) -> None:
     """Create the folder, or check that the study in it is this one."""
     runs, file = ensure_dir(output_dir / "runs"), output_dir / "config.json"
     requested = _to_json_dict(study_config)
-    if file.exists() and any(runs.iterdir()):
+    if file.exists() and any(runs.glob("[!.]*.json")):
         existing = read_json(file)
         different = [
             f"{name} {existing.get(name)} instead of {value}"
